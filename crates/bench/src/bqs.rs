@@ -167,7 +167,7 @@ panels! {
     F3B = "bqs-f3b", "BQS08 Fig. 3b", "the same with f = 2", &[C, PHX], Write, Along::Readers(2), statements::f3ab;
     F3C = "bqs-f3c", "BQS08 Fig. 3c", "reads of MINIMAL-C and PHALANX with a writer and 0 to 4 other readers, f = 1, simulated", &[C, PHX], Read, Along::Readers(1), statements::f3c;
     F3D = "bqs-f3d", "BQS08 Fig. 3d", "the same with f = 2", &[C, PHX], Read, Along::Readers(2), statements::f3d;
-    T1 = "bqs-t1", "BQS08 Table 1", "reads of MINIMAL-C that heard of a store, and of PHALANX that wrote back, simulated", &[C, PHX], Read, Along::Table, statements::t1;
+    T1 = "bqs-t1", "BQS08 Table 1", "share of reads of MINIMAL-C that received a forwarded store, and of PHALANX that wrote back, simulated", &[C, PHX], Read, Along::Table, statements::t1;
     F4A = "bqs-f4a", "BQS08 Fig. 4a", "reads of MINIMAL-F and BFT-BC, by faults, simulated", &[F, BC], Read, Along::Faults, statements::f4a;
     F4B = "bqs-f4b", "BQS08 Fig. 4b", "the same in the contention model", &[F, BC], Read, Along::Contention, statements::f4b;
     F4C = "bqs-f4c", "BQS08 Fig. 4c", "writes of MINIMAL-F and BFT-BC, by faults, simulated", &[F, BC], Write, Along::Faults, statements::f4c;
@@ -176,7 +176,7 @@ panels! {
     F5B = "bqs-f5b", "BQS08 Fig. 5b", "the same with f = 2", &[F, BC], Write, Along::Readers(2), statements::f5ab;
     F5C = "bqs-f5c", "BQS08 Fig. 5c", "reads of MINIMAL-F and BFT-BC with a writer and 0 to 4 other readers, f = 1, simulated", &[F, BC], Read, Along::Readers(1), statements::f5cd;
     F5D = "bqs-f5d", "BQS08 Fig. 5d", "the same with f = 2", &[F, BC], Read, Along::Readers(2), statements::f5cd;
-    T2 = "bqs-t2", "BQS08 Table 2", "reads of MINIMAL-F that heard of a store, and of BFT-BC that wrote back, simulated", &[F, BC, C], Read, Along::Table, statements::t2;
+    T2 = "bqs-t2", "BQS08 Table 2", "share of reads of MINIMAL-F that received a forwarded store, and of BFT-BC that wrote back, simulated", &[F, BC, C], Read, Along::Table, statements::t2;
     F6A = "bqs-f6a", "BQS08 Fig. 6a", "reads of replication and BFT-BC with a faulty acceptor and proposer, simulated", &[SMR, BC], Read, Along::Proposer, statements::f6a;
     F6B = "bqs-f6b", "BQS08 Fig. 6b", "writes of replication and BFT-BC with a faulty acceptor and proposer, simulated", &[SMR, BC], Write, Along::Proposer, statements::f6b;
     F6C = "bqs-f6c", "BQS08 Fig. 6c", "reads of replication and BFT-BC with a writer and 0 to 4 other readers, simulated", &[SMR, BC], Read, Along::ReadersOnly, statements::f6c;

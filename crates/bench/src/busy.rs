@@ -23,7 +23,7 @@ use crate::{Experiment, Settings};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "busy-neighbour",
     source: "ours",
-    about: "SET through the RESP gateway beside an endless loop for each core: the share of the quiet rate; Redis beside it",
+    about: "rate of SET through the RESP gateway, with and without an endless loop for each core; the same for Redis",
     run,
     figures,
 };
@@ -107,7 +107,7 @@ pub(crate) fn endless_loop() -> Result<()> {
 
 impl Arm {
     fn quorate(way: &'static str) -> Result<Self> {
-        let mut nodes = Nodes::usual("busy", ServiceName::Kv, way)?;
+        let mut nodes = Nodes::usual("busy", ServiceName::KV, way)?;
         nodes.start_replicas()?;
         let address = nodes.open_resp()?;
         Ok(Self::new("quorate", way, address, Some(nodes), None))

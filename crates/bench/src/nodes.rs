@@ -36,7 +36,7 @@ const DOOR: u16 = 20490;
 impl Nodes {
     /// Creates the directories of a cluster with the null service and one client, and starts the replicas.
     pub(crate) fn start(name: &str, durability: &str) -> Result<Self> {
-        let mut nodes = Self::make(name, ServiceName::Null, durability, &[])?;
+        let mut nodes = Self::make(name, ServiceName::NULL, durability, &[])?;
         nodes.start_replicas()?;
         Ok(nodes)
     }

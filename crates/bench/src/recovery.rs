@@ -23,7 +23,7 @@ use crate::report::{Report, Row, Shape};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "recovery",
     source: "ours",
-    about: "a replica is killed, paused, lies, is slow or loses its disk: time without service, and until it takes part again",
+    about: "a replica is killed, paused, lies, is slow or loses its disk: the time without service, and the time until the replica has rejoined",
     run,
     figures,
 };

@@ -72,8 +72,8 @@ struct Run {
     /// Draw the figures as NAME-FIGURE.svg in this directory, and as .png in builds with the feature png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Add the results in FILE to the figures, as dashed lines: the --json output of another run, or results of another
-    /// system in the same format
+    /// Add the results in FILE to the figures, as dashed lines. FILE has the format of --json: it is from another run,
+    /// or has results of another system
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
     /// Simulated link between the hosts; only `none` (loopback) works so far

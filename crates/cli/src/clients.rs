@@ -22,8 +22,8 @@ use crate::{out, values};
 /// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
 /// all replicas accept the client from the same point on.
 ///
-/// Only an administrator can do this. By default the command connects as an administrator from cluster.toml. It takes
-/// the first one, other than NAME, whose directory is under DIR and not in use.
+/// Only an administrator can do this. The option --as names the administrator. Without it, the command uses the first
+/// administrator in cluster.toml whose directory is under DIR and not in use. It never uses NAME itself.
 ///
 /// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///

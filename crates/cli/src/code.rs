@@ -157,7 +157,7 @@ codes! {
         "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
          changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
     Damaged = "Q051": "damaged file system",
-        "`quorate fs fsck` found an inconsistency in a replica's state, or a state other than the agreed one. Check\n\
+        "`quorate fs fsck` found damage in a replica's state, or the replica agreed on another state. Check\n\
          another replica too. If it has the same findings, this is a bug in quorate: please report them. If only this\n\
          replica has them, its state or program is damaged: empty its log/ and checkpoint/, and start it. It then\n\
          fetches the state from the others. Status 1.";
@@ -167,11 +167,11 @@ codes! {
          the device to all users; without udev, run chmod 666 /dev/fuse. fusermount3 is in the package fuse3. Without\n\
          FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
     Timestamps = "Q053": "cannot tell which timestamps the client has used",
-        "Replicas distinguish a client's requests by their timestamps, over all its runs. keys/time in the client's\n\
-         directory holds a number: every timestamp below it may have been used. The file is damaged, or its number is\n\
-         so high that no timestamp is left. Replace the content of the file by a number above every timestamp that\n\
-         this client can have used. The current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If\n\
-         there is no such number, add a new client. Nothing was changed. Status 2.";
+        "Replicas distinguish a client's requests by their timestamps, over all its runs. The file keys/time in\n\
+         the client's directory holds a number above all timestamps that the client has used. This file is damaged,\n\
+         or its number is too high. Replace the number by one above all timestamps that the client can have used. The\n\
+         current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If no such number exists, add a\n\
+         new client. Nothing was changed. Status 2.";
     NoRoom = "Q055": "file system full",
         "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
          fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\

@@ -16,8 +16,11 @@ use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use quorate_gateways::{GATEWAYS, GatewayRow};
 use quorate_node::observe::{Cell, Observer};
-use quorate_node::{fsck, signals};
+use quorate_node::services::ServiceName;
+use quorate_node::signals;
 
 use self::files::Tree;
 use self::keys::Keys;
@@ -37,13 +40,110 @@ const LOAD: u64 = 100;
 /// The result of a step: what was seen, or what is wrong.
 type Step = Result<String, String>;
 
+/// The demo of a service. A service with a demo has a file with the workload, and a row here.
+struct DemoRow {
+    service: ServiceName,
+    /// What the demo writes, and how many: the flag is `--demo-WHAT`.
+    what: &'static str,
+    usual: u32,
+    most: u32,
+    /// Opens the workload: with the directory of a client, a directory for files, the gateway, and how many.
+    open: OpenUsage,
+    /// Checks the state of a replica that has stopped: what is well, or what is wrong.
+    check: Option<CheckState>,
+}
+
+type OpenUsage = fn(&Path, &Path, SocketAddr, u32) -> Result<Box<dyn Usage>, String>;
+type CheckState = fn(&Path) -> Result<String, String>;
+
+const DEMOS: &[DemoRow] = &[
+    DemoRow {
+        service: ServiceName::FS,
+        what: "files",
+        usual: 300,
+        most: 100_000,
+        open: |client, beside, _, count| Ok(Box::new(Tree::open(client, beside, count)?)),
+        check: Some(files::check),
+    },
+    DemoRow {
+        service: ServiceName::KV,
+        what: "keys",
+        usual: 20_000,
+        most: 1_000_000,
+        open: |_, _, gateway, count| Ok(Box::new(Keys::open(gateway, count)?)),
+        check: None,
+    },
+];
+
 /// The service of the demo, and the amount of data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plot {
-    /// This many files.
-    Files(u32),
-    /// This many keys.
-    Keys(u32),
+#[derive(Clone, Copy)]
+pub(crate) struct Plot {
+    row: &'static DemoRow,
+    count: u32,
+}
+
+impl std::fmt::Debug for Plot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.count, self.row.what)
+    }
+}
+
+/// Returns the names of the services that have a demo.
+pub(crate) fn services() -> String {
+    DEMOS.iter().map(|row| row.service.name()).collect::<Vec<_>>().join(" or ")
+}
+
+/// How much each demo writes.
+#[derive(Debug)]
+pub(crate) struct Counts(Vec<u32>);
+
+impl Counts {
+    /// Returns the demo of a service, if it has one.
+    pub(crate) fn plot(&self, service: ServiceName) -> Option<Plot> {
+        let mut rows = DEMOS.iter().zip(&self.0);
+        rows.find(|(row, _)| row.service == service).map(|(row, count)| Plot { row, count: *count })
+    }
+}
+
+impl DemoRow {
+    fn flag(&self) -> String {
+        format!("demo-{}", self.what)
+    }
+}
+
+impl FromArgMatches for Counts {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let count = |row: &DemoRow| matches.get_one::<u32>(&row.flag()).copied().unwrap_or(row.usual);
+        Ok(Self(DEMOS.iter().map(count).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Counts {
+    fn augment_args(command: Command) -> Command {
+        DEMOS.iter().fold(command, |command, row| {
+            let (what, most, service) = (row.what, row.most, row.service.name());
+            command.arg(
+                Arg::new(row.flag())
+                    .long(row.flag())
+                    .value_name("N")
+                    .requires("demo")
+                    .default_value(row.usual.to_string())
+                    .value_parser(value_parser!(u32).range(1..=i64::from(most)))
+                    .help(format!(
+                        "Number of {what} that the demo writes with --service {service}, 1 to {most}"
+                    )),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
 }
 
 /// A demo.
@@ -62,12 +162,15 @@ impl Demo {
         let [_, b, c, d] = std::process::id().to_be_bytes();
         // A loopback address that other programs are unlikely to use.
         let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
-        let port = if matches!(self.plot, Plot::Keys(_)) { 6380 } else { 20490 };
-        let gateway = self.door.unwrap_or(SocketAddr::new(own, port));
+        let service = self.plot.row.service;
+        let Some(row) = GATEWAYS.iter().find(|row| row.service == service) else {
+            return Err(Failure::new(Code::Rule, format!("no gateway for the service {}", service.name())));
+        };
+        let gateway = self.door.unwrap_or(SocketAddr::new(own, row.port));
         let dir = self.prepare()?;
         let data = dir.join("cluster");
         let begin = Instant::now();
-        let mut up = start(&dir, &data, self.plot, gateway, own)?;
+        let mut up = start(&dir, &data, row, gateway, own)?;
         let told = wait_for(&mut up, self.plot, gateway, &dir, &stop).and_then(|mut usage| {
             out::line(format!("4 replicas, f = 1, gateway {gateway}, in {}", dir.display()));
             let story = Story { local: Local::made(&data)?, stop: &stop };
@@ -75,8 +178,8 @@ impl Demo {
         });
         stop_all(&mut up, &data);
         let mut wrong = told?;
-        if wrong.is_none() && matches!(self.plot, Plot::Files(_)) && !stop.load(Ordering::Relaxed) {
-            wrong = check(&data);
+        if let Some(each) = self.plot.row.check.filter(|_| wrong.is_none() && !stop.load(Ordering::Relaxed)) {
+            wrong = check(&data, each);
         }
         if stop.load(Ordering::Relaxed) {
             out::line("stopped before the end");
@@ -121,17 +224,20 @@ impl Demo {
     }
 }
 
-fn start(dir: &Path, data: &Path, plot: Plot, door: SocketAddr, own: IpAddr) -> Result<Child, Failure> {
+fn start(
+    dir: &Path,
+    data: &Path,
+    gateway: &GatewayRow,
+    door: SocketAddr,
+    own: IpAddr,
+) -> Result<Child, Failure> {
     let path = dir.join("up.txt");
     let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
     let (log, errors) = log.map_err(|error| unwritable(&path, &error))?;
     let mut command = quorate()?;
     let page = std::net::SocketAddr::new(own, 9640);
-    let (service, flag) = match plot {
-        Plot::Files(_) => ("fs", "--nfs"),
-        Plot::Keys(_) => ("kv", "--resp"),
-    };
-    command.args(["up", "--service", service, "--host", &own.to_string(), flag, &door.to_string()]);
+    let (service, flag) = (gateway.service.name(), format!("--{}", gateway.name));
+    command.args(["up", "--service", service, "--host", &own.to_string(), &flag, &door.to_string()]);
     command.args(["--status", &page.to_string(), "--dir"]).arg(data);
     let child = command.stdout(log).stderr(errors).spawn();
     child.map_err(|error| Failure::new(Code::Network, format!("`quorate up` cannot be started: {error}")))
@@ -156,39 +262,28 @@ fn wait_for(
                 .next(said.trim_end()));
         }
         // `up` prints this line after the first response of the service.
-        if said.contains("next:") {
-            let usage: Result<Box<dyn Usage>, String> = match plot {
-                Plot::Files(count) => {
-                    Tree::open(&client, dir, count).map(|tree| Box::new(tree) as Box<dyn Usage>)
-                }
-                Plot::Keys(count) => Keys::open(door, count).map(|keys| Box::new(keys) as Box<dyn Usage>),
-            };
-            if let Ok(usage) = usage {
-                return Ok(usage);
-            }
+        if said.contains("next:")
+            && let Ok(usage) = (plot.row.open)(&client, dir, door, plot.count)
+        {
+            return Ok(usage);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Checks the file systems of all replicas, which have stopped, and returns the first finding.
-fn check(data: &Path) -> Option<String> {
+/// Checks the states of all replicas, which have stopped, and returns the first finding.
+fn check(data: &Path, each: CheckState) -> Option<String> {
     let (begin, replicas) = (Instant::now(), Local::at(data).replicas());
-    let mut inodes = 0;
+    let mut well = String::new();
     for name in &replicas {
-        match fsck::check(&data.join(name)) {
-            Ok(checked) if checked.is_clean() => inodes = checked.report.inodes,
-            Ok(checked) => {
-                let first =
-                    checked.report.findings.first().map_or("the state is not the agreed one", String::as_str);
-                return Some(format!("step 6: the file system of {name}: {first}"));
-            }
-            Err(trouble) => return Some(format!("step 6: {name}: {}", trouble.what)),
+        match each(&data.join(name)) {
+            Ok(says) => well = says,
+            Err(wrong) => return Some(format!("step 6: {name}: {wrong}")),
         }
     }
     let (n, seconds) = (replicas.len(), begin.elapsed().as_secs_f64());
-    let what = "stopped all replicas, checked their file systems";
-    out::line(format!("  6 {what:<48} ok     {seconds:>5.1} s  {n} of {n} clean, {inodes} inodes"));
+    let what = "stopped all replicas, checked their states";
+    out::line(format!("  6 {what:<48} ok     {seconds:>5.1} s  {n} of {n} clean, {well}"));
     None
 }
 

@@ -24,9 +24,11 @@ use crate::out;
 ///   pause     suspend the process, like a machine that hangs (SIGSTOP)
 ///   wipe      kill it, empty its log and state, and restart it: it rejoins
 ///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
-///   lie       restart it as a liar; --how names which: wrong-reply (default), or one of `quorate replica --liar list`
-///   slow      restart it so that all its messages are late; --how sets the delay: 50ms (default)
+///   lie       restart it as a liar; --how selects the kind of lie (default wrong-reply)
+///   slow      restart it so that all its messages are late; --how sets the delay (default 50ms)
 ///   heal      undo kill, pause, lie or slow: the replica catches up; `heal all` heals every replica
+///
+/// `quorate replica --liar list` lists the kinds of lies.
 ///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
@@ -40,7 +42,7 @@ pub(crate) struct Fault {
     /// Data directory of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// Name of the liar (lie), or delay (slow)
+    /// For lie: the kind of lie. For slow: the delay
     #[arg(long, value_name = "NAME|TIME")]
     how: Option<String>,
     /// Inject the fault even if it stops the service

@@ -24,9 +24,8 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check the permissions of your user and groups on this machine. If an export in `fs_exports`
-/// admits only some networks, the replicas check the address that this client states: the setting `listen` in its
-/// node.toml.
+/// machine. The replicas check the permissions of your user and groups on this machine. An export in `fs_exports` can
+/// admit only some networks. The replicas then check the address in `listen` of the client's node.toml.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
@@ -130,7 +129,7 @@ impl Fs {
         if let What::Fsck { json } = self.what {
             return check(&self.dir, json);
         }
-        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let options = Options { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;

@@ -33,8 +33,8 @@ const SILENT: u8 = 3;
 ///   fail TEXT      refused: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect
 ///
-/// Exits with status 1 if an operation failed or its outcome is unknown, and with status 3 if operations were given
-/// and none was answered.
+/// Exit status: 0 all operations succeeded; 1 an operation failed, or its outcome is unknown; 3 the cluster answered no
+/// operation.
 ///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Kv {
 
 impl Kv {
     pub(crate) fn run(&self) -> Outcome {
-        let node = open_client(&self.dir, ServiceName::Kv)?;
+        let node = open_client(&self.dir, ServiceName::KV)?;
         let options = Options { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let (mut output, mut answered, mut silent, mut failed) =

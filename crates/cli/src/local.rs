@@ -128,7 +128,7 @@ impl Local {
     pub(crate) fn rejoins(&self, name: &str) -> bool {
         let text = self.log(name, "replica.log");
         let last = |what: &str| text.rfind(what);
-        last("memory is lost").max(last("state lost or untrusted")) > last("has rejoined")
+        last("state is lost").max(last("state lost or untrusted")) > last("has rejoined")
     }
 
     /// Returns how long a replica may take to read its disk before it runs.

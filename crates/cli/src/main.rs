@@ -10,15 +10,14 @@ mod explain;
 mod fail;
 mod fault;
 mod fs;
+mod gateway;
 mod kv;
 mod liar;
 mod local;
 mod mount;
-mod nfs;
 mod node;
 mod out;
 mod quorum;
-mod resp;
 mod sim;
 mod status;
 mod up;
@@ -39,12 +38,11 @@ use crate::explain::Explain;
 use crate::fail::{Failure, nearest};
 use crate::fault::Fault;
 use crate::fs::Fs;
+use crate::gateway::Gateway;
 use crate::kv::Kv;
 use crate::mount::Mount;
-use crate::nfs::Nfs;
 use crate::node::{Init, Replica};
 use crate::quorum::Quorum;
-use crate::resp::Resp;
 use crate::sim::Sim;
 use crate::status::Status;
 use crate::up::{Down, Up};
@@ -72,11 +70,11 @@ enum Command {
     Status(Status),
     Init(Init),
     Replica(Replica),
-    Nfs(Nfs),
+    #[command(flatten)]
+    Gateway(Gateway),
     Mount(Mount),
     AddClient(AddClient),
     RemoveClient(RemoveClient),
-    Resp(Resp),
     Kv(Kv),
     Fs(Fs),
     Sim(Sim),
@@ -105,11 +103,10 @@ fn main() -> ExitCode {
             Command::Status(status) => status.run(),
             Command::Init(init) => init.run(),
             Command::Replica(replica) => replica.run(),
-            Command::Nfs(nfs) => nfs.run(),
+            Command::Gateway(gateway) => gateway.run(),
             Command::Mount(mount) => mount.run(),
             Command::AddClient(add) => add.run(),
             Command::RemoveClient(remove) => remove.run(),
-            Command::Resp(resp) => resp.run(),
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),

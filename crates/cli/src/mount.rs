@@ -25,14 +25,13 @@ const LANES: u16 = 64;
 /// replicas agree on it. It stays in the foreground. Ctrl-C or SIGTERM unmounts.
 ///
 /// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
-/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. If an
-/// export in `fs_exports` admits only some networks, the replicas check the address that this client states: the
-/// setting `listen` in its node.toml.
+/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. An export in
+/// `fs_exports` can admit only some networks. The replicas then check the address in `listen` of the client's node.toml.
 ///
 /// Calls wait during a view change. A call without an answer within --wait fails with ETIMEDOUT ("Connection timed
-/// out"). It may still take effect, even after a later write to the same place, as with a soft NFS mount. So set
-/// --wait longer than the longest outage. Otherwise, after ETIMEDOUT, close the file, wait until `quorate status`
-/// prints HEALTHY, and read before you write.
+/// out"). The call may still take effect later, and can then overwrite a newer write, as with a soft NFS mount. To
+/// prevent this, set --wait longer than the longest outage. After ETIMEDOUT, close the file, wait until
+/// `quorate status` prints HEALTHY, and read before you write.
 ///
 /// A file that is removed while open is kept as `.quorate-open-*` until it is closed. A killed mount leaves such
 /// files behind: remove them when no mount has them open.
@@ -70,7 +69,7 @@ impl Mount {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::Options { lanes: LANES, deadline: self.wait };
-        let node = open_client(&self.dir, ServiceName::Fs)?;
+        let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options)?;
         let first = std::process::id() ^ since_1970();

@@ -33,16 +33,16 @@ pub(crate) struct Init {
     /// Number of Byzantine replicas to tolerate
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Addresses of the replicas, IP or IP:PORT: one for all, or one each (default: this machine)
+    /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create keys for; each gateway or other client needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Service to replicate; the default of `quorate up` is fs
-    #[arg(long, value_enum, default_value_t = Service::Kv)]
-    service: Service,
-    /// What replicas write to disk before they answer: everything (sync), or less, for measurements (async, memory)
+    #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
+    service: ServiceName,
+    /// What replicas write to disk before they answer. sync: everything. async and memory: less, for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Init {
 /// Run one replica in the foreground
 ///
 /// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view, and everything is written to disk. A killed
-/// replica restarts with all that it had acknowledged. If its disk has lost some of that, it detects the loss and
-/// rejoins: it fetches the state from the other replicas.
+/// replica restarts with everything that it had acknowledged. If its disk has lost some of that data, the replica
+/// detects the loss and fetches the state from the other replicas.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -62,7 +62,8 @@ pub(crate) struct Replica {
     /// The replica's directory, made by `quorate init`
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Run as a liar, for tests and demos; it counts as one of the f Byzantine replicas; `list` prints the names
+    /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds. A liar counts as one of the
+    /// f Byzantine replicas
     #[arg(long, value_name = "NAME")]
     liar: Option<String>,
     /// Seed for a liar's random choices
@@ -71,30 +72,10 @@ pub(crate) struct Replica {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Service {
-    /// A file system
-    Fs,
-    /// A key-value store
-    Kv,
-    /// A service without state, for measurements
-    Null,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Durability {
     Sync,
     Async,
     Memory,
-}
-
-impl Service {
-    pub(crate) fn name(self) -> ServiceName {
-        match self {
-            Self::Fs => ServiceName::Fs,
-            Self::Kv => ServiceName::Kv,
-            Self::Null => ServiceName::Null,
-        }
-    }
 }
 
 impl Durability {
@@ -129,7 +110,7 @@ impl Init {
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
-        cluster.service = self.service.name();
+        cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
@@ -179,12 +160,12 @@ impl Replica {
         log_to_stderr();
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
+        let durability = format!("{:?}", settings.config.durability).to_lowercase();
         out::line(format!(
-            "{} listens on {}, service {}, durability {:?}: {}",
+            "{} listens on {}, service {}, durability {durability}: {}",
             node.id(),
             settings.listen,
             settings.service.name(),
-            settings.config.durability,
             replica::in_words(settings.config.durability)
         ));
         let Some(way) = way else {

@@ -15,8 +15,9 @@ use crate::fail::Outcome;
 
 /// Run, simulate and measure registers that need no leader
 ///
-/// A register tolerates f compromised servers of 3f + 1 and, with minimal-f and bft-bc, compromised
-/// clients. docs/quorum.md has the protocols.
+/// A register holds one value, which clients read and replace by its key. The registers of a cluster are
+/// stored on 3f + 1 servers, of which f may be compromised. The protocols minimal-f and bft-bc also tolerate
+/// compromised clients. docs/registers.md shows how to run registers. docs/quorum.md has the protocols.
 ///
 ///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000

@@ -20,16 +20,16 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica about itself, runs two small operations, and reads the evidence against replicas that the clients
-/// have stored in their directories. The status follows from all three. A replica's statement about another replica
-/// counts only if f + 1 replicas agree on it. A replica is "silent" after 700 ms without an answer.
+/// The command asks every replica for its state, and runs one read and one ordered operation. It also reads the
+/// evidence of misbehaviour by replicas that clients have stored in their directories. It believes what replicas say
+/// about each other only if f + 1 replicas say the same. A replica is "silent" after 700 ms without an answer.
 ///
 /// The command needs the keys of a client. Among the clients in DIR that no other program is using, it takes the one
 /// with the highest number.
 ///
-/// HEALTHY: every replica is healthy. DEGRADED: the cluster serves, but something needs repair. HALTED: too few
-/// replicas work, so nothing is ordered. UNSAFE: more replicas contradict each other than the cluster tolerates, so
-/// answers may be wrong.
+/// HEALTHY: every replica is healthy. DEGRADED: the cluster executes operations, but something needs repair. HALTED:
+/// too few replicas work, so the cluster executes nothing. UNSAFE: more replicas contradict each other than the cluster
+/// tolerates, so answers may be wrong.
 ///
 /// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers. With
 /// --json, the first line is an object for the cluster, and each further line one for a replica.

@@ -13,23 +13,26 @@ use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorate_gateways::page;
+use quorate_gateways::{GATEWAYS, GatewayRow, page};
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch};
 use quorate_node::ports::{Port, holder};
-use quorate_node::settings::ServiceName;
+use quorate_node::services::ServiceName;
 use quorate_node::{ClientNode, signals};
 
 use crate::code::Code;
-use crate::demo::{Demo, Plot};
+use crate::demo::{self, Counts, Demo};
 use crate::fail::{Failure, Outcome};
+use crate::gateway::Addresses;
 use crate::local::{Local, unwritable};
-use crate::nfs::mount_command;
-use crate::node::{Durability, Service, tolerates};
+use crate::node::{Durability, tolerates};
 use crate::{out, values};
 
-/// The client that the gateway runs as, and the one that `up` probes the cluster with.
-const DOOR: &str = "client-0";
+/// The service of a new cluster.
+const USUAL: ServiceName = ServiceName::FS;
+/// Number of clients: the gateway, `up`, the probe of `fault`, `status`, and the mount.
+const CLIENTS: usize = 5;
+/// The client that `up` probes the cluster with.
 const WATCH: &str = "client-1";
 /// The client that mounts: the default of `quorate mount`.
 const MOUNT: &str = "client-4";
@@ -58,18 +61,15 @@ pub(crate) struct Up {
     /// Number of Byzantine replicas to tolerate, 1 to 4; only for a new cluster (default 1)
     #[arg(long, value_parser = values::within::<u16, 1, 4>)]
     f: Option<u16>,
-    /// Address of replica 0, IP or IP:PORT; the others use the next ports; only for a new cluster (default 127.0.0.1:7000)
+    /// Address of replica 0, IP or IP:PORT (default 127.0.0.1:7000); only for a new cluster. The other replicas use the
+    /// same IP and the next ports
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// Service to replicate; only for a new cluster or a demo (default fs; the default of `quorate init` is kv)
-    #[arg(long, value_enum)]
-    service: Option<Service>,
-    /// Address of the RESP gateway, for Redis clients, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = RESP)]
-    resp: SocketAddr,
-    /// Address of the NFS gateway, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = NFS)]
-    nfs: SocketAddr,
+    /// Service to replicate (default fs); only for a new cluster or a demo. `quorate init` has another default: kv
+    #[arg(long, value_parser = values::service(), value_name = "SERVICE")]
+    service: Option<ServiceName>,
+    #[command(flatten)]
+    gateways: Addresses,
     /// Also mount the file system on this existing directory, through FUSE
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
@@ -79,20 +79,13 @@ pub(crate) struct Up {
     /// What replicas write to disk before they answer; only for a new cluster (default sync)
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Run a demo: write data, kill the primary, run a liar, wipe a disk, compare; status 1 if data was lost
+    /// Run a demo that writes data, kills the primary, runs a liar, wipes a disk, and compares the data. Exit status 1 if
+    /// data was lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
-    /// Number of files that the demo writes, 1 to 100000
-    #[arg(long, requires = "demo", default_value_t = 300, value_parser = values::within::<u32, 1, 100_000>)]
-    demo_files: u32,
-    /// Number of keys that the demo writes with --service kv, 1 to 1000000
-    #[arg(long, requires = "demo", default_value_t = 20_000, value_parser = values::within::<u32, 1, 1_000_000>)]
-    demo_keys: u32,
+    #[command(flatten)]
+    counts: Counts,
 }
-
-/// Default addresses of the gateways.
-const RESP: &str = "127.0.0.1:6380";
-const NFS: &str = "127.0.0.1:20490";
 
 /// Stop a cluster that `quorate up` runs
 ///
@@ -105,19 +98,18 @@ pub(crate) struct Down {
     dir: PathBuf,
 }
 
-/// The gateway of a service.
-#[derive(Clone, Copy, Debug)]
-struct FrontDoor {
-    protocol: &'static str,
-    /// The subcommand that runs the gateway, and the flag with its address.
-    command: &'static str,
+/// A gateway that `up` starts, as this client.
+#[derive(Clone, Debug)]
+struct Started {
+    row: &'static GatewayRow,
     address: SocketAddr,
+    client: String,
 }
 
-impl FrontDoor {
+impl Started {
     /// Checks that the gateway's port is free.
     fn check(&self) -> Result<(), Failure> {
-        let Self { protocol, command, address } = *self;
+        let (protocol, name, address) = (self.row.protocol, self.row.name, self.address);
         TcpListener::bind(address).map(drop).map_err(|error| {
             let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
             let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
@@ -128,29 +120,21 @@ impl FrontDoor {
             };
             Failure::new(code, what)
                 .at(format!("{protocol} gateway, {address}"))
-                .next(format!("quorate up --{command} {other}      or stop the other process"))
+                .next(format!("quorate up --{name} {other}      or stop the other process"))
         })
-    }
-
-    /// Returns the command that uses the gateway, and the first command to try.
-    fn usage(&self) -> (String, String) {
-        let port = self.address.port();
-        if self.command == "resp" {
-            (format!("redis-cli -p {port}"), format!("redis-cli -p {port} set hello world"))
-        } else {
-            (mount_command(self.address), "quorate fs --help".to_owned())
-        }
     }
 }
 
+/// Returns the client that the gateway with this index runs as: those between are for other uses.
+fn gateway_client(index: usize) -> String {
+    format!("client-{}", if index == 0 { 0 } else { CLIENTS + index - 1 })
+}
+
 impl Up {
-    /// Returns the gateway of a service, if the service has one.
-    fn door(&self, service: ServiceName) -> Option<FrontDoor> {
-        match service {
-            ServiceName::Fs => Some(FrontDoor { protocol: "NFS", command: "nfs", address: self.nfs }),
-            ServiceName::Kv => Some(FrontDoor { protocol: "RESP", command: "resp", address: self.resp }),
-            ServiceName::Null | ServiceName::Own => None,
-        }
+    /// Returns the gateways of a service.
+    fn gateways_of(&self, service: ServiceName) -> Vec<Started> {
+        let rows = self.gateways.of(service).into_iter().enumerate();
+        rows.map(|(index, (row, address))| Started { row, address, client: gateway_client(index) }).collect()
     }
 
     fn dir(&self) -> &Path {
@@ -159,25 +143,22 @@ impl Up {
 
     pub(crate) fn run(&self) -> Outcome {
         if self.demo {
-            let (plot, door, default) = match self.service {
-                None | Some(Service::Fs) => (Plot::Files(self.demo_files), self.nfs, NFS),
-                Some(Service::Kv) => (Plot::Keys(self.demo_keys), self.resp, RESP),
-                Some(Service::Null) => {
-                    let what = "--demo needs a service with state: use --service fs or kv";
-                    return Err(Failure::new(Code::Rule, what).next("quorate up --demo --service fs"));
-                }
+            let service = self.service.unwrap_or(USUAL);
+            let Some(plot) = self.counts.plot(service) else {
+                let what = format!("--demo needs a service with state: use --service {}", demo::services());
+                return Err(Failure::new(Code::Rule, what).next("quorate up --demo --service fs"));
             };
-            let door = Some(door).filter(|door| door.to_string() != default);
-            return Demo { dir: self.dir.clone(), door, plot }.run();
+            let chosen = self.gateways.of(service).into_iter().find(|(row, at)| *at != row.address());
+            return Demo { dir: self.dir.clone(), door: chosen.map(|(_, at)| at), plot }.run();
         }
         let stop = signals::stop_flag()?;
         let begin = Instant::now();
         let mut page = None;
         let is_new = !self.dir().join("replica-0").is_dir();
         if is_new {
-            let service = self.service.unwrap_or(Service::Fs).name();
+            let service = self.service.unwrap_or(USUAL);
             self.check_mount(service)?;
-            self.door(service).map_or(Ok(()), |door| door.check())?;
+            self.gateways_of(service).iter().try_for_each(Started::check)?;
             page = Some(page::listen(self.status, STATUS_FLAG)?);
             self.make()?;
         }
@@ -193,7 +174,7 @@ impl Up {
             // Processes that a killed `up` left running, including its gateway.
             stop_all(&local);
             self.check_mount(local.service()?)?;
-            self.door(local.service()?).map_or(Ok(()), |door| door.check())?;
+            self.gateways_of(local.service()?).iter().try_for_each(Started::check)?;
         }
         // A killed `up` leaves no status page. The lock reports a running `up` before this can fail.
         let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
@@ -220,7 +201,7 @@ impl Up {
     /// Checks that the file system can be mounted where --mount says.
     fn check_mount(&self, service: ServiceName) -> Result<(), Failure> {
         let Some(dir) = &self.mount else { return Ok(()) };
-        if service != ServiceName::Fs {
+        if service != ServiceName::FS {
             let what = format!("the service {} is not a file system", service.name());
             return Err(Failure::new(Code::Rule, what).at(format!("--mount {}", dir.display())));
         }
@@ -230,14 +211,12 @@ impl Up {
     fn make(&self) -> Result<(), Failure> {
         let mut cluster = NewCluster::local(self.f.unwrap_or(1));
         cluster.hosts = self.host.into_iter().collect();
-        // The gateway, `up`, the probe of `fault`, `status`, and the mount.
-        cluster.clients = 5;
-        cluster.service = self.service.unwrap_or(Service::Fs).name();
+        cluster.service = self.service.unwrap_or(USUAL);
+        let more = self.gateways_of(cluster.service).len().saturating_sub(1);
+        cluster.clients = u16::try_from(CLIENTS + more).unwrap_or(u16::MAX);
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
-        if cluster.service == ServiceName::Fs {
-            // Only users of this machine can reach it, so root keeps its rights.
-            cluster.chosen.push(("fs_exports", "\"/(rw,no_root_squash)\"".to_owned()));
-        }
+        let local = cluster.service.row().map_or(&[][..], |row| row.local);
+        cluster.chosen.extend(local.iter().map(|(key, value)| (*key, (*value).to_owned())));
         cluster.make(self.dir())?;
         Ok(())
     }
@@ -252,7 +231,7 @@ impl Up {
         let flags = [
             ("--f", self.f.is_some_and(|asked| usize::from(asked) != f)),
             ("--host", self.host.is_some_and(|host| !is_first(host))),
-            ("--service", self.service.is_some_and(|service| service.name() != settings.service)),
+            ("--service", self.service.is_some_and(|service| service != settings.service)),
             ("--durability", durability.is_some_and(|durability| durability != settings.config.durability)),
         ];
         match flags.iter().find(|(_, differs)| *differs) {
@@ -304,7 +283,9 @@ impl Up {
             nodes.push((name, child));
         }
         let node = ClientNode::open(&local.node(WATCH))?;
-        let door = self.door(node.settings().service);
+        // An older cluster may lack the client of a gateway that is new.
+        let mut gateways = self.gateways_of(node.settings().service);
+        gateways.retain(|gateway| local.node(&gateway.client).is_dir());
         let observer = Observer::start(node, local.dir())?;
         // Replicas that another program runs on these directories may answer, while those started here end.
         let all_run = || logged.iter().all(|(name, before)| local.runs_since(name, *before));
@@ -326,15 +307,16 @@ impl Up {
                     .next("read the replicas' logs there"));
             }
         }
-        if let Some(door) = door {
-            let arguments = ["--listen".to_owned(), door.address.to_string()];
-            nodes.push((DOOR.to_owned(), local.start(DOOR, door.command, &arguments)?));
+        for gateway in &gateways {
+            let arguments = ["--listen".to_owned(), gateway.address.to_string()];
+            let child = local.start(&gateway.client, gateway.row.name, &arguments)?;
+            nodes.push((gateway.client.clone(), child));
         }
         if let Some(on) = &self.mount {
             let on = fs::canonicalize(on).unwrap_or_else(|_| on.clone());
             nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
         }
-        self.introduce(local, is_new, begin, door);
+        self.introduce(local, is_new, begin, &gateways);
         let watch = Arc::new(Watch::new(observer));
         let name =
             local.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -344,7 +326,7 @@ impl Up {
     }
 
     /// Prints the endpoints and the next commands to try.
-    fn introduce(&self, local: &Local, is_new: bool, begin: Instant, door: Option<FrontDoor>) {
+    fn introduce(&self, local: &Local, is_new: bool, begin: Instant, gateways: &[Started]) {
         let (dir, n) = (self.dir().display(), local.replicas().len());
         let f = (n - 1) / 3;
         let made = if is_new { "created" } else { "opened" };
@@ -353,13 +335,17 @@ impl Up {
             "  replicas  started in {:.1} s; the service responds",
             begin.elapsed().as_secs_f64()
         ));
-        if let Some(door) = door {
-            let (usage, first) = door.usage();
-            out::line(format!("  gateway   {}  {}     {usage}", door.protocol, door.address));
-            if door.command == "nfs" {
-                let dir = self.dir().join(MOUNT);
-                out::line(format!("            no root?     quorate mount --dir {} DIR", dir.display()));
-                out::line("            file locks work within this machine only (nolock)");
+        for (index, Started { row, address, .. }) in gateways.iter().enumerate() {
+            let usage = (row.usage)(*address);
+            out::line(format!("  gateway   {}  {address}     {}", row.protocol, usage.command));
+            for note in row.notes {
+                out::line(format!(
+                    "            {}",
+                    note.replace("CLIENT", &self.dir().join(MOUNT).display().to_string())
+                ));
+            }
+            if index + 1 < gateways.len() {
+                continue;
             }
             if let Some(on) = &self.mount {
                 out::line(format!("  mounted   {}", on.display()));
@@ -369,7 +355,7 @@ impl Up {
                 "  trust     its users trust the gateway: run one on each machine that uses the cluster",
             );
             out::line("");
-            out::line(format!("next:  {first}        inject a fault:  quorate fault kill primary"));
+            out::line(format!("next:  {}        inject a fault:  quorate fault kill primary", usage.first));
         }
     }
 }
@@ -400,7 +386,8 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
 /// Stops every process of the cluster.
 fn stop_all(local: &Local) {
     let mut names = local.replicas();
-    names.extend([DOOR, MOUNT].map(str::to_owned));
+    names.push(MOUNT.to_owned());
+    names.extend((0..GATEWAYS.len()).map(gateway_client));
     for name in names {
         local.stop(&name);
     }

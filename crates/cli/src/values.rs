@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use quorate_node::services::{SERVICES, ServiceName};
 use quorate_wire::{ClientId, Cluster, ReplicaId, Timestamp};
 
 use crate::code::Code;
@@ -15,6 +17,12 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
         None => digits.parse(),
     };
     number.map_err(|_| "expected a whole number, such as 7 or 0x2f81".to_owned())
+}
+
+/// Reads the name of a built-in service. The help lists them.
+pub(crate) fn service() -> impl TypedValueParser<Value = ServiceName> {
+    let each = SERVICES.iter().map(|row| PossibleValue::new(row.name.name()).help(row.about));
+    PossibleValuesParser::new(each).try_map(|name| ServiceName::from_name(&name).ok_or("no such service"))
 }
 
 /// Reads a count: a whole number above 0.

@@ -97,7 +97,7 @@ fn a_dead_machine_is_replaced() {
         fs::remove_dir_all(dir.join(sub)).unwrap();
     }
     cluster.run(2);
-    cluster.wait_for(2, "this replica's memory is lost");
+    cluster.wait_for(2, "this replica's state is lost");
     let many = "put x 1\n".repeat(120);
     assert_eq!(kv(&cluster, "client-0", "60s", &many), "ok\n".repeat(120));
     cluster.wait_for(2, "has rejoined");

@@ -68,7 +68,7 @@ impl Page {
     }
 
     /// Lets a browser with a window of this size do something with the page.
-    fn browse(&self, width: u32, height: u32, what: &str) -> String {
+    fn browse(&self, width: u32, height: u32, what: &[&str]) -> String {
         let profile = self.cluster.dir.join("browser");
         let ended = Command::new("chromium")
             .args([
@@ -78,11 +78,8 @@ impl Page {
                 "--hide-scrollbars",
                 "--virtual-time-budget=2500",
             ])
-            .args([
-                format!("--user-data-dir={profile}"),
-                format!("--window-size={width},{height}"),
-                what.to_owned(),
-            ])
+            .args([format!("--user-data-dir={profile}"), format!("--window-size={width},{height}")])
+            .args(what)
             .arg(format!("http://{}/", self.address))
             .stdin(Stdio::null())
             .output();
@@ -108,25 +105,37 @@ fn element<'a>(dom: &'a str, id: &str) -> &'a str {
     &rest[..rest.find("</table>").or(rest.find("</ul>")).unwrap_or(rest.len())]
 }
 
-/// The verdict, four replicas, and no horizontal scrolling, on a desktop and on a phone.
+/// The verdict, four replicas, and no horizontal scrolling, on a desktop and on a phone, in light and dark. The
+/// pictures stay in the directory that the variable `QUORATE_PICTURES` names.
 #[test]
 fn a_browser_shows_the_verdict_and_every_replica() {
     let mut page = Page::start("browser");
-    for (width, height) in [(1200, 900), (390, 844)] {
-        let dom = page.browse(width, height, "--dump-dom");
+    let kept = std::env::var("QUORATE_PICTURES");
+    for (width, height) in [(1280, 1000), (390, 844)] {
+        let dom = page.browse(width, height, &["--dump-dom"]);
         assert!(element(&dom, "verdict").starts_with("HEALTHY<"), "{dom}");
         let table = element(&dom, "table");
         assert_eq!(table.matches("<tr>").count(), 5, "a head and four replicas: {table}");
         assert_eq!(table.matches(">ok<").count(), 4, "{table}");
         assert!(dom.contains("data-ready=\"yes\"") && dom.contains("data-overflow=\"no\""), "{dom}");
-        let picture = page.cluster.dir.join(&format!("page-{width}.png"));
-        page.browse(width, height, &format!("--screenshot={picture}"));
-        let bytes = std::fs::read(Path::new(&picture)).unwrap();
-        assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{} bytes", bytes.len());
+        let mut pictures = Vec::new();
+        for (theme, scheme) in [("dark", 0), ("light", 1)] {
+            let name = format!("page-{width}-{theme}.png");
+            let picture = page.cluster.dir.join(&name);
+            let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+            page.browse(width, height, &[&scheme, &format!("--screenshot={picture}")]);
+            let bytes = std::fs::read(Path::new(&picture)).unwrap();
+            assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{} bytes", bytes.len());
+            if let Ok(dir) = &kept {
+                std::fs::write(Path::new(dir).join(name), &bytes).unwrap();
+            }
+            pictures.push(bytes);
+        }
+        assert_ne!(pictures[0], pictures[1], "dark and light differ");
     }
     page.cluster.kill(2);
     page.wait_for("/api/v1/status", |reply| reply.contains("\"verdict\":\"degraded\""));
-    let dom = page.browse(390, 844, "--dump-dom");
+    let dom = page.browse(390, 844, &["--dump-dom"]);
     assert!(element(&dom, "verdict").starts_with("DEGRADED<"), "{dom}");
     assert!(
         element(&dom, "table").contains("no answer") && element(&dom, "troubles").contains("r2 silent"),

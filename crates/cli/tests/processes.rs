@@ -64,7 +64,7 @@ fn a_cluster_comes_back_and_a_wiped_replica_too() {
         fs::remove_dir_all(cluster.replica_dir(3).join(sub)).unwrap();
     }
     cluster.run(3);
-    cluster.wait_for(3, "this replica's memory is lost");
+    cluster.wait_for(3, "this replica's state is lost");
     // It has rejoined when the others have moved on by a window or an idle primary's null batches have.
     let load = Load::start(client, vec![0]);
     cluster.wait_for(3, "has rejoined");

@@ -17,6 +17,13 @@ pub fn value(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     answer(value_of(&parse_macro_input!(input as DeriveInput)))
 }
 
+/// Derives `quorate::Key` for a struct or an enum whose fields are keys. The order is that of the variants, then of the
+/// fields.
+#[proc_macro_derive(Key)]
+pub fn key(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    answer(key_of(&parse_macro_input!(input as DeriveInput)))
+}
+
 /// Derives `quorate::Operation`, and `quorate::Value` with it, for an enum. The attribute `#[read_only]`
 /// marks variants that change nothing.
 #[proc_macro_derive(Operation, attributes(read_only))]
@@ -96,6 +103,96 @@ fn value_of(input: &DeriveInput) -> Result<TokenStream> {
         Data::Union(_) => return Err(Error::new(name.span(), "a union is not a value")),
     };
     Ok(quote! { impl ::quorate::Value for #name { #body } })
+}
+
+fn key_of(input: &DeriveInput) -> Result<TokenStream> {
+    let name = &input.ident;
+    if !input.generics.params.is_empty() {
+        return Err(Error::new(input.generics.span(), "a key has no parameters"));
+    }
+    let (encode_key, decode_key, encode_part, decode_part) = match &input.data {
+        Data::Struct(data) => {
+            let fields = named(&data.fields, name)?;
+            let (encode_key, encode_part) = (key_encoding(&fields, true), key_encoding(&fields, false));
+            let (decode_key, decode_part) = (key_decoding(&fields, true), key_decoding(&fields, false));
+            (
+                quote! { let Self { #(#fields),* } = self; #encode_key },
+                quote! { #decode_key ::std::option::Option::Some(Self { #(#fields),* }) },
+                quote! { let Self { #(#fields),* } = self; #encode_part },
+                quote! { #decode_part ::std::option::Option::Some(Self { #(#fields),* }) },
+            )
+        }
+        Data::Enum(data) if !data.variants.is_empty() && data.variants.len() <= 256 => {
+            let variants: Result<Vec<_>> = data
+                .variants
+                .iter()
+                .map(|variant| Ok((&variant.ident, named(&variant.fields, &variant.ident)?)))
+                .collect();
+            let variants = variants?;
+            let encode = |whole: bool| {
+                let arms = (0..=u8::MAX).zip(&variants).map(|(tag, (ident, fields))| {
+                    let body = key_encoding(fields, whole);
+                    quote! { Self::#ident { #(#fields),* } => { out.push(#tag); #body } }
+                });
+                quote! { match self { #(#arms)* } }
+            };
+            let decode = |whole: bool| {
+                let arms = (0..=u8::MAX).zip(&variants).map(|(tag, (ident, fields))| {
+                    let body = key_decoding(fields, whole);
+                    quote! { #tag => { #body ::std::option::Option::Some(Self::#ident { #(#fields),* }) } }
+                });
+                quote! {
+                    let tag = <u8 as ::quorate::Key>::decode_part(&mut *bytes)?;
+                    match tag { #(#arms)* _ => ::std::option::Option::None }
+                }
+            };
+            (encode(true), decode(true), encode(false), decode(false))
+        }
+        Data::Enum(_) => return Err(Error::new(name.span(), "a key has from 1 to 256 variants")),
+        Data::Union(_) => return Err(Error::new(name.span(), "a union is not a key")),
+    };
+    Ok(quote! {
+        #[allow(unused_variables, reason = "keys without fields")]
+        impl ::quorate::Key for #name {
+            fn encode_key(&self, out: &mut ::std::vec::Vec<u8>) { #encode_key }
+
+            fn decode_key(bytes: &[u8]) -> ::std::option::Option<Self> {
+                let mut rest = bytes;
+                let bytes = &mut rest;
+                #decode_key
+            }
+
+            fn encode_part(&self, out: &mut ::std::vec::Vec<u8>) { #encode_part }
+
+            fn decode_part(bytes: &mut &[u8]) -> ::std::option::Option<Self> { #decode_part }
+        }
+    })
+}
+
+/// Encodes fields: all as parts, or, of a whole key, the last one as a whole key.
+fn key_encoding(fields: &[&Ident], whole: bool) -> TokenStream {
+    let each = fields.iter().enumerate().map(|(at, field)| {
+        if whole && at + 1 == fields.len() {
+            quote! { ::quorate::Key::encode_key(#field, out); }
+        } else {
+            quote! { ::quorate::Key::encode_part(#field, out); }
+        }
+    });
+    quote! { #(#each)* }
+}
+
+/// Decodes fields into variables of their names. Of a whole key, nothing may be left.
+fn key_decoding(fields: &[&Ident], whole: bool) -> TokenStream {
+    let each = fields.iter().enumerate().map(|(at, field)| {
+        if whole && at + 1 == fields.len() {
+            quote! { let #field = ::quorate::Key::decode_key(*bytes)?; }
+        } else {
+            quote! { let #field = ::quorate::Key::decode_part(&mut *bytes)?; }
+        }
+    });
+    let end = (whole && fields.is_empty())
+        .then(|| quote! { if !bytes.is_empty() { return ::std::option::Option::None; } });
+    quote! { #(#each)* #end }
 }
 
 fn struct_value(fields: &[&Ident]) -> TokenStream {

@@ -19,14 +19,110 @@ use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
 use crate::front::{
-    Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn, Unreplicated,
+    self, Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn,
+    Unreplicated,
 };
 use quorate_node::client::ClientDrive;
 use quorate_node::meter::Meter;
+use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
+use quorate_node::{ClientNode, Trouble};
+
+use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
 
 /// An NFS gateway.
 pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
+
+/// The gateway on the command line.
+pub(crate) const ROW: GatewayRow = GatewayRow {
+    name: "nfs",
+    protocol: "NFS",
+    users: "NFS clients (NFS and MOUNT protocols)",
+    port: 20490,
+    service: ServiceName::FS,
+    help: HELP,
+    options: &[
+        OptionRow {
+            name: UNREPLICATED,
+            value: None,
+            values: &[],
+            default: "",
+            requires: "",
+            help: "Serve a file system in this process instead, without replicas, for measurements",
+        },
+        OptionRow {
+            name: "durability",
+            value: Some("DURABILITY"),
+            values: &["sync", "async", "memory"],
+            default: "memory",
+            requires: UNREPLICATED,
+            help: "What --unreplicated writes to DIR/unreplicated.log before it answers. memory: nothing. async: each \
+                   change. sync: each change, with fsync. The log serves measurements only: it is never read",
+        },
+    ],
+    usage: |address| Usage { command: mount_command(address), first: "quorate fs --help".to_owned() },
+    notes: &[
+        "no root?     quorate mount --dir CLIENT DIR",
+        "file locks work within this machine only (nolock)",
+    ],
+    serve,
+};
+
+/// The option that serves without replicas.
+const UNREPLICATED: &str = "unreplicated";
+
+const HELP: &str = "Run an NFS gateway
+
+The gateway turns each call of an NFS version 3 client into one operation of the cluster, and accepts a result
+only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
+
+The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
+
+An export of a subdirectory does not isolate the subdirectory. A program that builds its own NFS calls can reach any
+file whose handle it knows or guesses. It can choose any export that admits its address, with the options of that
+export. To isolate files, use a separate cluster.
+
+  quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
+
+Then, as root:
+
+  mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
+
+With --unreplicated, the gateway uses no cluster. It serves a file system in its own memory, with the settings in
+DIR/node.toml. The files are lost when the gateway stops. Benchmarks compare the cluster with this file system.";
+
+/// Returns the command that mounts the file system of a gateway.
+fn mount_command(relay: SocketAddr) -> String {
+    let (ip, port) = (relay.ip(), relay.port());
+    format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")
+}
+
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+    let fs = node.settings().file_system(&given.dir.join("node.toml"))?;
+    let (listen, not_open) = (given.listen, |error| front::not_open("NFS", given.listen, &error));
+    if (given.option)(UNREPLICATED).is_some() {
+        let durability = match (given.option)("durability").as_deref() {
+            Some("sync") => Durability::Sync,
+            Some("async") => Durability::Async,
+            _ => Durability::Memory,
+        };
+        let client = node.with_lanes(0);
+        let log = given.dir.join("unreplicated.log");
+        let mut door = open_alone(listen, given.limits, fs, durability, &log).map_err(not_open)?;
+        (given.ready)(format!("NFS  {listen}     not replicated, for measurements"));
+        door.run(client.waiting, given.stop).map_err(|error| failed(&error))?;
+        drop(client.lock);
+        let _ = std::fs::remove_file(log);
+        return Ok(());
+    }
+    let client = node.with_lanes(given.limits.lanes);
+    let waiting = client.waiting;
+    let mut door = open(listen, given.limits, fs, client.drive, client.socket).map_err(not_open)?;
+    (given.ready)(format!("NFS  {listen}     {}", mount_command(listen)));
+    door.run(waiting, given.stop).map_err(|error| failed(&error))?;
+    drop(client.lock);
+    Ok(())
+}
 
 /// Opens a gateway on `address`. `drive` has the number of lanes in the limits; `socket` is the client's.
 ///

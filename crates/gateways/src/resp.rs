@@ -24,9 +24,12 @@ use std::path::Path;
 
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
-use crate::front::{Cluster, FrontDoor, Limits};
+use crate::front::{self, Cluster, FrontDoor, Limits};
+use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
+use quorate_node::ClientNode;
 use quorate_node::client::ClientDrive;
 use quorate_node::meter::Meter;
+use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
 use quorate_node::trouble::{Kind, Trouble};
 
@@ -48,6 +51,58 @@ pub use self::talk::{Protocol, RespTalk};
 
 /// A RESP gateway.
 pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
+
+/// The gateway on the command line.
+pub(crate) const ROW: GatewayRow = GatewayRow {
+    name: "resp",
+    protocol: "RESP",
+    users: "Redis clients",
+    port: 6380,
+    service: ServiceName::KV,
+    help: HELP,
+    options: &[OptionRow {
+        name: "password-file",
+        value: Some("FILE"),
+        values: &[],
+        default: "",
+        requires: "",
+        help: "File with the password for AUTH, mode 0600 (default: no password)",
+    }],
+    usage: |address| {
+        let port = address.port();
+        Usage {
+            command: format!("redis-cli -p {port}"),
+            first: format!("redis-cli -p {port} set hello world"),
+        }
+    },
+    notes: &[],
+    serve,
+};
+
+const HELP: &str = "Run a RESP gateway for Redis clients
+
+The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
+the gateway itself, so run one on each machine that uses the cluster. Supported commands:
+
+  PING, ECHO, HELLO 2, AUTH, SELECT 0, SET (NX, XX, EX, PX, GET), GET, GETDEL, DEL, EXISTS, INCR, DECR, INCRBY,
+  APPEND, STRLEN, MGET, MSET, EXPIRE, TTL, PERSIST, DBSIZE, FLUSHALL, INFO, CONFIG GET, COMMAND, CLIENT
+
+A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
+that nothing was changed, -UNKNOWN that the command may or may not take effect.
+
+  quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
+
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+    let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
+    let client = node.with_lanes(given.limits.lanes);
+    let (listen, waiting) = (given.listen, client.waiting);
+    let mut door = open(listen, Options { limits: given.limits, password }, client.drive, client.socket)
+        .map_err(|error| front::not_open("RESP", listen, &error))?;
+    (given.ready)(format!("RESP  {listen}     redis-cli -p {}", listen.port()));
+    door.run(waiting, given.stop).map_err(|error| failed(&error))?;
+    drop(client.lock);
+    Ok(())
+}
 
 /// The settings of a RESP gateway.
 #[derive(Clone, Debug, Default)]

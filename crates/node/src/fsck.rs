@@ -51,7 +51,7 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
             .in_file(dir)
             .next("name the directory of a stopped replica: --dir DIR/replica-0"));
     };
-    if node.settings.service != ServiceName::Fs {
+    if node.settings.service != ServiceName::FS {
         return Err(Trouble::new(Kind::Rule, "the replicated service is not a file system").in_file(dir));
     }
     // Keeps the replica from being started during the check.

@@ -96,7 +96,7 @@ pub struct Made {
 impl NewCluster {
     /// Returns a cluster on this machine, with four clients.
     pub fn local(f: u16) -> Self {
-        Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::Kv, chosen: Vec::new() }
+        Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::KV, chosen: Vec::new() }
     }
 
     /// Creates the directories of all nodes under `dir`, which must be empty or not exist.

@@ -9,6 +9,7 @@
 //! | a replica or a client, from its directory | [`replica`], [`client_node`] |
 //! | a replica's durable state | [`journal`], [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files; creating a cluster | [`settings`], [`members`], [`init`] |
+//! | the built-in services | [`services`] |
 //! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
 //! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
@@ -54,6 +55,7 @@ pub mod ports;
 pub mod process;
 pub mod replica;
 mod secret;
+pub mod services;
 pub mod settings;
 mod side_channel;
 pub mod signals;

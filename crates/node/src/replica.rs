@@ -16,8 +16,6 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Config, Now, Replica, Restart, Resume};
-use quorate_service::kv::Kv;
-use quorate_service::null::Null;
 use quorate_service::{Executor, Service};
 use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::sign::Signer;
@@ -33,7 +31,8 @@ use crate::journal::INCARNATION_RANDOM_BITS;
 use crate::members::{Members, client_identity};
 use crate::ports::{Port, holder};
 use crate::secret;
-use crate::settings::{ServiceName, Settings};
+use crate::services::{self, Taker};
+use crate::settings::Settings;
 use crate::socket::Socket;
 use crate::storage::{Disk, Paged, Past, Storage};
 use crate::surroundings::Surroundings;
@@ -116,17 +115,15 @@ impl ReplicaNode {
         put: impl FnOnce(Replica, Signer, &Config) -> C,
         stop: &AtomicBool,
     ) -> Result<(), Trouble> {
-        match self.settings.service {
-            ServiceName::Fs => {
-                let fs = self.settings.file_system(&self.dir.join("node.toml"))?;
-                self.run_both(fs, put, stop)
-            }
-            ServiceName::Kv => self.run_both(Kv, put, stop),
-            ServiceName::Null => self.run_both(Null, put, stop),
-            ServiceName::Own => {
+        let (service, settings) = (self.settings.service, self.settings.fs.clone());
+        let file = self.dir.join("node.toml");
+        match services::make(service, &settings, Put { node: self, core: put, stop }) {
+            Some(Ok(ended)) => ended,
+            Some(Err(what)) => Err(Trouble::new(Kind::Rule, what).in_file(&file)),
+            None => {
                 let what = "service = \"own\": this cluster runs the service of another program";
                 Err(Trouble::new(Kind::Rule, what)
-                    .in_file(&self.dir.join("node.toml"))
+                    .in_file(&file)
                     .next("run that program's own `replica` command"))
             }
         }
@@ -210,6 +207,21 @@ impl ReplicaNode {
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
         Running { node: self, drive, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
+    }
+}
+
+/// A node, how its core is made and when to stop, before its service is known.
+struct Put<'a, P> {
+    node: ReplicaNode,
+    core: P,
+    stop: &'a AtomicBool,
+}
+
+impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
+    type Output = Result<(), Trouble>;
+
+    fn take<S: Service>(self, service: S) -> Self::Output {
+        self.node.run_both(service, self.core, self.stop)
     }
 }
 
@@ -334,7 +346,7 @@ fn resume<S: Service>(
     let records = match past {
         Past::Nothing => return Ok(Resume::Fresh { incarnation }),
         Past::Lost(why) => {
-            warn!(why, "this replica's memory is lost: rejoining from the other replicas");
+            warn!(why, "this replica's state is lost: rejoining from the other replicas");
             storage.load(executor)?;
             return Ok(Resume::Amnesia { incarnation });
         }

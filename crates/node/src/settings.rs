@@ -13,12 +13,13 @@ use quorate_wire::{Cluster, Principal};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use self::fields::{ServiceName, Settings};
+pub use self::fields::Settings;
 pub use self::given::{configure, protocol_keys};
 use self::keys::{KEYS, nearest};
 use self::value::Value;
 use crate::members::{client_name, client_number};
 use crate::secret;
+pub use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
 
 mod exports;

@@ -3,5 +3,6 @@
 pub mod config;
 pub mod milestone;
 pub mod record;
+pub(crate) mod resume;
 pub(crate) mod rng;
 pub mod step;

@@ -1,6 +1,12 @@
-//! The normal case: slots, votes and certificates, the primary's choice.
+//! The normal case: the log with its slots, own votes, the primary's numbers, bodies and batches by digest.
 
 pub(crate) mod archive;
+pub(crate) mod batcher;
+pub(crate) mod bodies;
 pub mod choice;
 pub(crate) mod log;
+pub(crate) mod lookup;
+pub(crate) mod piggyback;
+pub(crate) mod promises;
+pub(crate) mod slot;
 pub mod votes;

@@ -19,9 +19,9 @@ use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::Signer;
 
 use crate::io::config::{Config, ConfigError};
+use crate::io::resume::Resume;
 use crate::io::step::{Actions, CachedReply, Input, Lsn, Now, ReadResult, Ticket, Timer};
 use crate::replica::Replica;
-use crate::replica::restart::Resume;
 
 mod start;
 

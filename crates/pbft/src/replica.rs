@@ -1,118 +1,127 @@
 //! The replica: its parts, and the dispatch of inputs to the files that handle them.
+//!
+//! Handlers are in the child modules. They change parts by the verbs of those, and use each other only by the verbs of
+//! this table. `cargo xtask tidy` compares it with the code.
+//!
+//! | Verb | File | What it does |
+//! |---|---|---|
+//! | `judge_checkpoint` | `checkpoint` | decides whether a checkpoint is stable |
+//! | `judge_checkpoints` | `checkpoint` | decides that for all own checkpoints above the stable one |
+//! | `make_stable` | `checkpoint` | moves the low water mark |
+//! | `adopt_rest_of_new_view` | `enter_view` | votes for numbers of the NEW-VIEW that the window admits by now |
+//! | `enter_view` | `enter_view` | enters the view of a NEW-VIEW |
+//! | `hand_over` | `execute` | gives a committed batch to the executor |
+//! | `serve_reads` | `read` | serves the reads that wait, where that is allowed |
+//! | `on_read_request` | `read` | takes a read-only request |
+//! | `try_execute` | `execute` | gives batches to the executor as far as the log allows |
+//! | `undo_tentative` | `execute` | drops the tentative execution |
+//! | `recheck_hungry` | `fetch_bodies` | looks again at proposals that miss bodies |
+//! | `supply_body` | `fetch_bodies` | fills a body in where a batch misses it |
+//! | `want_batch` | `fetch_bodies` | asks for a batch until it comes |
+//! | `judge_view` | `lives` | decides again whether this replica may vote in its view |
+//! | `examine_new_views` | `new_view` | checks the NEW-VIEWs at hand |
+//! | `own_proof` | `new_view` | makes this replica's PROOF of a claim |
+//! | `try_new_view` | `new_view` | makes a NEW-VIEW, if that is possible |
+//! | `advance` | `normal` | takes the steps that the log allows at one number |
+//! | `recheck_proposals` | `normal` | looks again at proposals with requests that were not authentic |
+//! | `record_vote` | `normal` | records a pre-prepare or prepare, and counts it once it is durable |
+//! | `propose` | `propose` | proposes waiting requests, if that is allowed |
+//! | `propose_null` | `propose` | proposes a null batch, if that is allowed |
+//! | `look_at_rejoin` | `rejoin` | ends the rejoin, if that is possible |
+//! | `start_rejoin` | `rejoin` | starts over without the earlier state |
+//! | `watch_recoveries` | `rejoin` | runs the timer for null batches while a recovery needs it |
+//! | `watch_relays` | `request` | runs the timer for requests that no request timer covers |
+//! | `watch_requests` | `request_timer` | runs the request timer while something waits for the primary |
+//! | `on_echo` | `starts` | takes what another replica has seen of this one's starts |
+//! | `look_after_transfer` | `transfer` | fetches state, if batches do not reach the goal |
+//! | `note_certified` | `transfer` | makes the highest certified checkpoint the goal |
+//! | `set_goal` | `transfer` | makes a certified checkpoint the goal |
+//! | `start_transfer` | `transfer` | fetches a checkpoint |
+//! | `on_view_changes_grown` | `view_change` | looks again at the VIEW-CHANGEs for this view |
+//! | `stop_normal_operation` | `view_change` | ends normal operation |
+//! | `suspect` | `view_change` | tells all that this replica wishes to leave its view |
 
 mod answer_bodies;
 pub(crate) mod card;
 mod checkpoint;
+mod enter_view;
 mod execute;
 mod fetch_bodies;
+mod lives;
 mod new_view;
 mod normal;
-mod proofs;
 mod propose;
+mod read;
 mod rejoin;
 mod request;
 mod request_timer;
-pub mod restart;
+mod restart;
 mod starts;
 mod status;
 mod transfer;
 mod view_change;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
-use quorate_wire::id::{Principal, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::id::{Principal, ReplicaId, ViewNum};
 use quorate_wire::message::Message;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Cluster, Digest, Verified};
 
-use crate::io::config::{Config, ConfigError, Durability};
-use crate::io::record::Record;
+use crate::checkpoint::checkpoints::Checkpoints;
+use crate::checkpoint::target::Target;
+use crate::execution::progress::Execution;
+use crate::execution::reads::Reads;
+use crate::io::config::{Config, ConfigError};
+use crate::io::resume::Resume;
 use crate::io::rng::Rng;
 use crate::io::step::{Action, Actions, Deadline, Input, Lsn, Now, Reject, Timer};
 use crate::order::archive::Archive;
+use crate::order::batcher::Batcher;
+use crate::order::bodies::Bodies;
 use crate::order::log::Log;
+use crate::order::lookup::Lookup;
+use crate::order::piggyback::Piggyback;
+use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
-use crate::replica::answer_bodies::Lookup;
-use crate::replica::checkpoint::Checkpoints;
-use crate::replica::execute::{Execution, Reads};
-use crate::replica::fetch_bodies::Bodies;
-use crate::replica::propose::Batcher;
-use crate::replica::rejoin::Recovery;
-use crate::replica::request_timer::Watch;
-use crate::replica::restart::Resume;
-use crate::replica::status::PeerStatus;
-use crate::replica::transfer::Transfer;
-use crate::replica::view_change::ViewChanges;
+use crate::recovery::phase::Recovery;
 use crate::requests::table::ClientTable;
-
-/// Whether a replica takes part in its view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It orders requests in its view.
-    Normal,
-    /// It waits for the NEW-VIEW of its view.
-    ViewChange,
-}
-
-/// Commits that wait for a message to ride on (PB-1). At most `W`.
-#[derive(Debug, Default)]
-pub(crate) struct PendingCommits {
-    pub(crate) commits: Vec<(SeqNum, Digest)>,
-    /// The record that must be durable before they are sent.
-    pub(crate) after: Lsn,
-}
-
-/// One vote of this replica's own that counts once its record is durable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnVote {
-    pub(crate) lsn: Lsn,
-    pub(crate) view: ViewNum,
-    pub(crate) seq: SeqNum,
-    pub(crate) digest: Digest,
-    pub(crate) commit: bool,
-}
+use crate::requests::watch::Watch;
+use crate::status::peers::Peers;
+use crate::view::evidence::ViewEvidence;
+use crate::view::views::Views;
 
 /// A replica of the service: a value with one method, [`Replica::step`].
 #[derive(Debug)]
 pub struct Replica {
-    pub(crate) id: ReplicaId,
-    pub(crate) config: Config,
-    pub(crate) cluster: Cluster,
-    pub(crate) domains: Domains,
-    pub(crate) null_digest: Digest,
+    id: ReplicaId,
+    config: Config,
+    cluster: Cluster,
+    domains: Domains,
+    null_digest: Digest,
     /// The front of the digest of the settings that all replicas must have alike.
-    pub(crate) settings: u64,
-    pub(crate) signer: Signer,
-    pub(crate) rng: Rng,
-    pub(crate) view: ViewNum,
-    pub(crate) status: Status,
-    pub(crate) log: Log,
-    pub(crate) clients: ClientTable,
-    pub(crate) batcher: Batcher,
-    pub(crate) bodies: Bodies,
-    pub(crate) lookup: Lookup,
-    pub(crate) archive: Archive,
-    pub(crate) exec: Execution,
-    pub(crate) reads: Reads,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) transfer: Transfer,
-    pub(crate) views: ViewChanges,
-    pub(crate) peers: PeerStatus,
-    pub(crate) recovery: Recovery,
-    pub(crate) lives: LivesKnown,
-    pub(crate) watch: Watch,
-    pub(crate) piggyback: PendingCommits,
-    /// The last choice agreed, in nanoseconds of the day (ND-2).
-    pub(crate) last_choice: u64,
-    /// It has handed its view over and proposes nothing in it (§14.3).
-    pub(crate) handing_off: bool,
-    /// The last record written.
-    lsn: Lsn,
-    /// The last record on disk.
-    durable: Lsn,
-    own_votes: VecDeque<OwnVote>,
+    settings: u64,
+    signer: Signer,
+    rng: Rng,
+    log: Log,
+    clients: ClientTable,
+    batcher: Batcher,
+    bodies: Bodies,
+    lookup: Lookup,
+    archive: Archive,
+    exec: Execution,
+    reads: Reads,
+    checkpoints: Checkpoints,
+    target: Target,
+    views: Views,
+    evidence: ViewEvidence,
+    peers: Peers,
+    recovery: Recovery,
+    lives: LivesKnown,
+    watch: Watch,
+    piggyback: Piggyback,
+    promises: Promises,
     resume: Option<Resume>,
     scratch: Vec<u64>,
 }
@@ -134,8 +143,6 @@ impl Replica {
             settings: config.shared_settings(),
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
-            view: ViewNum(0),
-            status: Status::Normal,
             log: Log::new(config.window, cluster),
             clients: ClientTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
@@ -145,18 +152,15 @@ impl Replica {
             exec: Execution::default(),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
-            transfer: Transfer::default(),
-            views: ViewChanges::new(&config),
-            peers: PeerStatus::new(cluster),
+            target: Target::default(),
+            views: Views::new(&config),
+            evidence: ViewEvidence::new(cluster.n()),
+            peers: Peers::new(cluster, config.status_min_ns),
             recovery: Recovery::default(),
             lives: LivesKnown::default(),
             watch: Watch::new(&config),
-            piggyback: PendingCommits::default(),
-            last_choice: 0,
-            handing_off: false,
-            lsn: Lsn(0),
-            durable: Lsn(0),
-            own_votes: VecDeque::new(),
+            piggyback: Piggyback::default(),
+            promises: Promises::new(config.durability, config.window),
             resume: Some(resume),
             scratch: Vec::new(),
             domains,
@@ -246,7 +250,7 @@ impl Replica {
             Timer::Request => self.on_request_timer(now, out),
             Timer::NewView => self.on_new_view_timer(now, out),
             Timer::Status => self.on_status_timer(now, out),
-            Timer::Flush => self.flush_commits(out),
+            Timer::Flush => self.piggyback.flush(self.log.view(), out),
             Timer::BodyFetch => self.on_body_timer(now, out),
             Timer::Relay => self.on_relay_timer(now, out),
             Timer::Recovery => self.on_recovery_timer(now, out),
@@ -261,7 +265,7 @@ impl Replica {
 
     /// Returns the current view.
     pub fn view(&self) -> ViewNum {
-        self.view
+        self.views.view()
     }
 
     /// Returns whether this replica is the primary of its view.
@@ -270,94 +274,39 @@ impl Replica {
     }
 
     /// Returns the primary of the current view.
-    pub(crate) fn primary(&self) -> ReplicaId {
-        self.cluster.primary(self.view)
+    fn primary(&self) -> ReplicaId {
+        self.cluster.primary(self.views.view())
     }
 
     /// Returns whether this replica takes part in its view.
-    pub(crate) fn is_normal(&self) -> bool {
-        self.status == Status::Normal
-    }
-
-    /// Writes a record and returns what must wait for it: nothing, unless every promise is to be on
-    /// disk before it leaves (§14.2).
-    pub(crate) fn persist(&mut self, record: Record<'_>, out: &mut Actions) -> Lsn {
-        if self.config.durability == Durability::Memory {
-            return Lsn(0);
-        }
-        self.lsn = Lsn(self.lsn.0 + 1);
-        let bytes = out.write(|w| record.encode(w));
-        out.push(Action::Persist { lsn: self.lsn, bytes });
-        if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
-    }
-
-    /// Returns what a statement about everything said so far has to wait for.
-    pub(crate) fn last_lsn(&self) -> Lsn {
-        if self.config.durability == Durability::Sync { self.lsn } else { Lsn(0) }
-    }
-
-    /// Returns whether a record is on disk, or need not be.
-    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        lsn <= self.durable
-    }
-
-    /// Delays an own vote until its record is durable: it is not counted before (ADR 5).
-    pub(crate) fn count_when_durable(&mut self, vote: OwnVote) {
-        self.own_votes.push_back(vote);
-    }
-
-    /// Forgets own votes that cannot count any more: of an ended view, or at or below the stable
-    /// checkpoint. A slow disk would let them add up.
-    pub(crate) fn drop_old_votes(&mut self) {
-        let (view, stable) = (self.log.view(), self.log.stable());
-        self.own_votes.retain(|vote| vote.view == view && vote.seq > stable);
+    fn is_normal(&self) -> bool {
+        self.views.is_normal()
     }
 
     fn on_durable(&mut self, now: Now, lsn: Lsn, out: &mut Actions) {
         self.watch.note_durable(now.mono_ns);
-        self.durable = self.durable.max(lsn.min(self.lsn));
-        while let Some(vote) = self.own_votes.front().copied() {
-            if !self.is_durable(vote.lsn) {
-                break;
-            }
-            self.own_votes.pop_front();
+        self.promises.reached(lsn);
+        while let Some(vote) = self.promises.next_durable() {
             self.count_own_vote(&vote);
             self.advance(now, vote.seq, out);
         }
     }
 
     /// Starts a timer.
-    pub(crate) fn set_timer(out: &mut Actions, timer: Timer, at: u64) {
+    fn set_timer(out: &mut Actions, timer: Timer, at: u64) {
         out.push(Action::SetTimer(timer, Deadline(at)));
-    }
-
-    /// Returns room for a few numbers that a handler needs for a moment.
-    pub(crate) fn take_scratch(&mut self) -> Vec<u64> {
-        let mut scratch = core::mem::take(&mut self.scratch);
-        scratch.clear();
-        scratch
-    }
-
-    /// Gives the room back.
-    pub(crate) fn put_scratch(&mut self, scratch: Vec<u64>) {
-        self.scratch = scratch;
     }
 
     /// What holds between any two steps, whatever faulty replicas send (spec §18, "R").
     fn check_invariants(&self) {
         // RC-11a.
-        debug_assert_eq!(self.lives.void, self.view_is_void());
+        debug_assert_eq!(self.lives.is_void(), self.view_is_void());
         // I6.
         assert!(self.log.stable() <= self.log.low());
-        assert!(self.exec.executed <= self.exec.handed_over);
-        assert!(self.exec.handed_over <= self.log.high().max(self.exec.base));
-        assert!(self.transfer.is_active() || self.log.stable() <= self.exec.handed_over);
-        // Above the window only by a transfer, whose checkpoint is not known to be stable yet.
-        assert!(self.exec.executed <= self.log.high().max(self.exec.base));
+        self.exec.check(self.log.high());
+        assert!(self.target.is_active() || self.log.stable() <= self.exec.handed_over());
         // I8. What a NEW-VIEW fixed above the window waits there until the water marks rise (spec §11.8).
-        let bound = self.log.high().max(self.views.last_fixed).max(self.log.low());
-        assert!(self.batcher.assigned <= bound || !self.is_primary());
-        // I20.
-        assert!(self.own_votes.len() <= 4 * usize::try_from(self.config.window).unwrap_or(usize::MAX));
+        let bound = self.log.high().max(self.views.last_fixed()).max(self.log.low());
+        assert!(self.batcher.assigned() <= bound || !self.is_primary());
     }
 }

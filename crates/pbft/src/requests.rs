@@ -1,3 +1,4 @@
-//! Clients and their requests.
+//! Clients and their requests, and what a backup watches.
 
 pub(crate) mod table;
+pub(crate) mod watch;

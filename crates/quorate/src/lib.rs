@@ -2,7 +2,7 @@
 //! compromised.
 //!
 //! A service consists of its state, its operations, and one function. It must be deterministic: its state is in
-//! [`Map`] and [`Cell`], and its only clock is [`Call::time_ns`]. [`main!`] turns it into a program with all commands to
+//! [`Map`], [`Table`] and [`Cell`], and its only clock is [`Call::time_ns`]. [`main!`] turns it into a program with all commands to
 //! run a cluster, and `sim::check` tests it against Byzantine replicas in `cargo test`.
 //!
 //! ```no_run
@@ -42,7 +42,7 @@
 //! | | |
 //! |---|---|
 //! | the traits of a service | [`service`] |
-//! | its replicated state | [`state`] |
+//! | its replicated state | [`state`], [`map`], [`table`], [`key`] |
 //! | the values in operations, replies and state | [`value`] |
 //! | a typed client | [`client`] |
 //! | simulated clusters with injected faults | `sim`, with the feature `sim` |
@@ -57,18 +57,24 @@
 extern crate self as quorate;
 
 pub mod client;
+pub mod key;
+pub mod map;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod service;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod state;
+pub mod table;
 pub mod value;
 
 pub use client::{Client, Error};
-pub use quorate_derive::{Operation, State, Value};
+pub use key::Key;
+pub use map::Map;
+pub use quorate_derive::{Key, Operation, State, Value};
 pub use service::{Call, Operation, Service};
-pub use state::{Cell, Map, State};
+pub use state::{Cell, State};
+pub use table::{Record, Table};
 pub use value::Value;
 
 /// Items that the derives refer to.

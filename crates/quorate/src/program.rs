@@ -184,7 +184,7 @@ fn wrong(trouble: &Trouble) -> (u8, String) {
 }
 
 fn own(f: u16) -> NewCluster {
-    NewCluster { service: ServiceName::Own, ..NewCluster::local(f) }
+    NewCluster { service: ServiceName::OWN, ..NewCluster::local(f) }
 }
 
 impl Init {
@@ -211,7 +211,7 @@ impl Replica {
             .with_ansi(false)
             .init();
         let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
-        if node.settings().service != ServiceName::Own {
+        if node.settings().service != ServiceName::OWN {
             let name = node.settings().service.name();
             return Err((2, format!("the cluster of {} runs the service {name}", self.dir.display())));
         }
@@ -271,6 +271,8 @@ impl Sim {
             report.view_changes,
             began.elapsed().as_secs()
         );
+        // The first line is above, with the time.
+        println!("{}", report.to_string().split_once('\n').map_or("", |(_, table)| table));
         Ok(())
     }
 }

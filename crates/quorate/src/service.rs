@@ -123,6 +123,9 @@ impl<R: Value> Answer<R> {
     }
 }
 
+/// The beginning of the refusal of a call in which the service panicked.
+pub(crate) const PANICKED: &str = "the service failed: ";
+
 /// Executes an operation on a state, and catches panics. Also returns whether to undo the writes.
 pub(crate) fn perform<'a, F: Family>(
     pages: Pages<'a>,
@@ -141,7 +144,7 @@ pub(crate) fn perform<'a, F: Family>(
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            (Answer::Refused(format!("the service failed: {text}")), true)
+            (Answer::Refused(format!("{PANICKED}{text}")), true)
         }
     }
 }

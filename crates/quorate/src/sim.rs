@@ -9,9 +9,11 @@
 //! that are not deterministic. [`Service::check`](crate::Service::check) holds after each call. The clients' history is
 //! linearizable. After the faults end, every call finishes.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use quorate_service::Context;
 use quorate_sim::app::{App, Ask, Double, History};
@@ -23,15 +25,15 @@ use quorate_sim::rng::Rng;
 use quorate_sim::{report, swarm};
 use quorate_wire::{ClientId, Cluster, SeqNum, Timestamp};
 
-use crate::service::{Answer, Call, Family, Operation as _, Service as _, Typed, perform};
+use crate::service::{Answer, Call, Family, Operation as _, PANICKED, Service as _, Typed, perform};
 use crate::state::{InMemory, Pages, State as _};
 use crate::value::{self, Dice, Value};
 
 /// The search for a linearization gives up after this number of steps, without a result.
 const TRIES_MAX: u64 = 20_000;
 
-/// The totals of runs without a failure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The totals of runs without a failure. `{}` prints a table of the operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of runs.
     pub seeds: u64,
@@ -39,6 +41,44 @@ pub struct Report {
     pub commands: u64,
     /// Number of view changes.
     pub view_changes: u64,
+    /// The answers to ordered operations, by the name of the operation.
+    pub operations: BTreeMap<String, Answers>,
+}
+
+/// How often an operation was answered, and with what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Replies that are no `Err`.
+    pub replies: u64,
+    /// Replies that are an `Err`, which undid the call.
+    pub errors: u64,
+    /// Calls that were refused: the service panicked, the state was full, or a key was too long.
+    pub refusals: u64,
+}
+
+impl Report {
+    /// Returns how often an operation had a reply that was no `Err`.
+    pub fn replied(&self, operation: &str) -> u64 {
+        self.operations.get(operation).map_or(0, |answers| answers.replies)
+    }
+
+    /// Returns how often an operation was undone: by an `Err` or by a refusal.
+    pub fn refused(&self, operation: &str) -> u64 {
+        self.operations.get(operation).map_or(0, |answers| answers.errors + answers.refusals)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seeds, commands, view_changes, operations } = self;
+        writeln!(f, "{seeds} seeds, {commands} commands, {view_changes} view changes")?;
+        let width = operations.keys().map(String::len).max().unwrap_or(0).max("operation".len());
+        write!(f, "  {:<width$} {:>10} {:>10} {:>10}", "operation", "replies", "errors", "refusals")?;
+        for (name, Answers { replies, errors, refusals }) in operations {
+            write!(f, "\n  {name:<width$} {replies:>10} {errors:>10} {refusals:>10}")?;
+        }
+        Ok(())
+    }
 }
 
 /// A run that failed. `{:?}` prints the same as `{}`, so that a test can return it.
@@ -70,12 +110,25 @@ impl fmt::Debug for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs a cluster of four replicas of the service for each seed.
+/// Runs a cluster of four replicas of the service for each seed. A service that panics fails.
 ///
 /// # Errors
 ///
 /// The first run that failed.
 pub fn check<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, Failure> {
+    run::<F>(seeds, false)
+}
+
+/// Like [`check`], for a service that is meant to panic: a panic is undone, and answered by all replicas alike.
+///
+/// # Errors
+///
+/// The first run that failed.
+pub fn check_with_panics<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, Failure> {
+    run::<F>(seeds, true)
+}
+
+fn run<F: Family>(seeds: impl IntoIterator<Item = u64>, may_panic: bool) -> Result<Report, Failure> {
     let mut report = Report::default();
     for seed in seeds {
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
@@ -88,23 +141,38 @@ pub fn check<F: Family>(seeds: impl IntoIterator<Item = u64>) -> Result<Report, 
             strict: Strict::No,
             plain: false,
         };
-        let run = swarm::run_service(TypedApp::<F>(PhantomData), seed, &ask);
+        let app = TypedApp::<F> { tally: Tally::default(), may_panic, service: PhantomData };
+        let tally = Rc::clone(&app.tally);
+        let run = swarm::run_service(app, seed, &ask);
         if let Some(failure) = run.failure {
             return Err(Failure(Box::new(failure)));
         }
         report.seeds += 1;
         report.commands += run.counters.commands;
         report.view_changes += run.counters.view_changes;
+        for (name, answers) in tally.borrow().iter() {
+            let sum = report.operations.entry(name.clone()).or_default();
+            sum.replies += answers.replies;
+            sum.errors += answers.errors;
+            sum.refusals += answers.refusals;
+        }
     }
     Ok(report)
 }
 
+/// The answers of one run.
+type Tally = Rc<RefCell<BTreeMap<String, Answers>>>;
+
 /// The service, as an application of the simulator.
-struct TypedApp<F>(PhantomData<fn() -> F>);
+struct TypedApp<F> {
+    tally: Tally,
+    may_panic: bool,
+    service: PhantomData<fn() -> F>,
+}
 
 impl<F> Clone for TypedApp<F> {
     fn clone(&self) -> Self {
-        Self(PhantomData)
+        Self { tally: Rc::clone(&self.tally), may_panic: self.may_panic, service: PhantomData }
     }
 }
 
@@ -131,7 +199,7 @@ impl<F: Family> App for TypedApp<F> {
     }
 
     fn double(&self) -> Box<dyn Double> {
-        Box::new(TypedDouble::<F> { state: BTreeMap::new(), service: PhantomData })
+        Box::new(TypedDouble { state: BTreeMap::new(), app: self.clone() })
     }
 
     fn draw(&self, rng: &mut Rng, _tag: u64) -> Ask {
@@ -199,7 +267,34 @@ fn nobody() -> Context {
 
 struct TypedDouble<F> {
     state: Entries,
-    service: PhantomData<fn() -> F>,
+    app: TypedApp<F>,
+}
+
+impl<F: Family> TypedDouble<F> {
+    /// Counts an answer. A panic of the service ends the run, unless it is expected.
+    #[allow(clippy::panic, reason = "the run ends here, with the reason")]
+    fn count(&self, operation: &[u8], result: &[u8]) {
+        // Only a faulty client sends an operation that the service does not have.
+        let Some(operation) = value::decode_all::<F::Operation>(operation) else { return };
+        let json = operation.to_json();
+        let name = json.as_str().or_else(|| json.as_object()?.keys().next().map(String::as_str));
+        let mut tally = self.app.tally.borrow_mut();
+        let answers = tally.entry(name.unwrap_or("operation").to_owned()).or_default();
+        match Answer::<F::Reply>::decode(result) {
+            Some(Answer::Reply(reply)) if reply.is_refusal() => answers.errors += 1,
+            Some(Answer::Reply(_)) => answers.replies += 1,
+            Some(Answer::Refused(why)) => {
+                answers.refusals += 1;
+                if let Some(text) = why.strip_prefix(PANICKED).filter(|_| !self.app.may_panic) {
+                    panic!(
+                        "the service panicked in {json}: {text} (every replica undoes the call and refuses it; if this \
+                         is meant, use sim::check_with_panics)"
+                    );
+                }
+            }
+            None => {}
+        }
+    }
 }
 
 impl<F: Family> Double for TypedDouble<F> {
@@ -211,6 +306,7 @@ impl<F: Family> Double for TypedDouble<F> {
             panic!("the service's own check: {text}");
         }
         self.state = memory.into_entries();
+        self.count(operation, &done.result);
         done.result
     }
 }

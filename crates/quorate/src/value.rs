@@ -32,15 +32,6 @@ pub trait Value: Sized {
     }
 }
 
-/// A value that can be a key of a [`Map`](crate::Map): the order of the encodings is that of the values.
-pub trait Key: Sized {
-    /// Appends the encoding.
-    fn encode_key(&self, out: &mut Vec<u8>);
-
-    /// Decodes all of `bytes`.
-    fn decode_key(bytes: &[u8]) -> Option<Self>;
-}
-
 /// A pseudo-random number generator with a seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
@@ -122,25 +113,6 @@ macro_rules! numbers {
                 }
             }
         }
-
-        impl Key for $type {
-            fn encode_key(&self, out: &mut Vec<u8>) {
-                // The sign comes first, the other way round, so that the order is that of numbers.
-                let mut bytes = self.to_be_bytes();
-                if Self::MIN != 0 {
-                    bytes[0] ^= 0x80;
-                }
-                out.extend_from_slice(&bytes);
-            }
-
-            fn decode_key(bytes: &[u8]) -> Option<Self> {
-                let mut bytes: [u8; size_of::<Self>()] = bytes.try_into().ok()?;
-                if Self::MIN != 0 {
-                    bytes[0] ^= 0x80;
-                }
-                Some(Self::from_be_bytes(bytes))
-            }
-        }
     )* };
 }
 
@@ -194,16 +166,6 @@ impl Value for String {
     fn draw(dice: &mut Dice) -> Self {
         const NAMES: [&str; 5] = ["ann", "bob", "cleo", "dan", ""];
         NAMES[usize::try_from(dice.below(40) % 9 % 5).unwrap_or(0)].to_owned()
-    }
-}
-
-impl Key for String {
-    fn encode_key(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.as_bytes());
-    }
-
-    fn decode_key(bytes: &[u8]) -> Option<Self> {
-        Some(std::str::from_utf8(bytes).ok()?.to_owned())
     }
 }
 
@@ -323,29 +285,57 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     }
 }
 
-impl<A: Value, B: Value> Value for (A, B) {
+macro_rules! tuples {
+    ($(($count:literal $($part:ident $at:tt)+))*) => { $(
+        impl<$($part: Value),+> Value for ($($part,)+) {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$at.encode(out);)+
+            }
+
+            fn decode(bytes: &mut &[u8]) -> Option<Self> {
+                Some(($($part::decode(bytes)?,)+))
+            }
+
+            fn to_json(&self) -> Json {
+                Json::Array(vec![$(self.$at.to_json()),+])
+            }
+
+            fn from_json(json: &Json) -> Result<Self, String> {
+                match json.as_array().map(Vec::as_slice) {
+                    Some(parts) if parts.len() == $count => Ok(($($part::from_json(&parts[$at])?,)+)),
+                    _ => Err(format!("{json}: expected a list of {}", $count)),
+                }
+            }
+
+            fn draw(dice: &mut Dice) -> Self {
+                ($($part::draw(dice),)+)
+            }
+        }
+    )* };
+}
+
+tuples! { (2 A 0 B 1) (3 A 0 B 1 C 2) (4 A 0 B 1 C 2 D 3) }
+
+impl<const N: usize> Value for [u8; N] {
     fn encode(&self, out: &mut Vec<u8>) {
-        self.0.encode(out);
-        self.1.encode(out);
+        out.extend_from_slice(self);
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        Some((A::decode(bytes)?, B::decode(bytes)?))
+        take(bytes, N)?.try_into().ok()
     }
 
     fn to_json(&self) -> Json {
-        Json::Array(vec![self.0.to_json(), self.1.to_json()])
+        json!(self.as_slice())
     }
 
     fn from_json(json: &Json) -> Result<Self, String> {
-        match json.as_array().map(Vec::as_slice) {
-            Some([a, b]) => Ok((A::from_json(a)?, B::from_json(b)?)),
-            _ => Err(format!("{json}: expected a list of two")),
-        }
+        let bytes: Vec<u8> = Vec::from_json(json)?;
+        bytes.try_into().map_err(|_| format!("{json}: expected a list of {N} bytes"))
     }
 
     fn draw(dice: &mut Dice) -> Self {
-        (A::draw(dice), B::draw(dice))
+        std::array::from_fn(|_| u8::try_from(dice.below(3)).unwrap_or(0))
     }
 }
 
@@ -411,22 +401,8 @@ mod tests {
         there_and_back::<Vec<(String, u8)>>(6);
         there_and_back::<Option<Vec<bool>>>(7);
         there_and_back::<Result<i64, String>>(8);
-    }
-
-    #[test]
-    fn keys_are_in_the_order_of_their_values() {
-        fn ordered<T: Key + PartialEq + Debug>(values: &[T]) {
-            let encoded = values.iter().map(|value| {
-                let mut bytes = Vec::new();
-                value.encode_key(&mut bytes);
-                assert_eq!(T::decode_key(&bytes).as_ref(), Some(value));
-                bytes
-            });
-            assert!(encoded.collect::<Vec<_>>().is_sorted());
-        }
-        ordered(&[i32::MIN, -256, -1, 0, 1, 255, 256, i32::MAX]);
-        ordered(&[0_u64, 1, 255, 256, u64::MAX]);
-        ordered(&["", "a", "ab", "b"].map(str::to_owned));
+        there_and_back::<(u8, String, bool)>(9);
+        there_and_back::<[u8; 3]>(10);
     }
 
     /// A length beyond the end of the input takes neither memory nor time.

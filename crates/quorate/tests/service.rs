@@ -60,8 +60,19 @@ impl Service for Odd<'_> {
 /// A panic is undone and answered alike by all; what writes is ordered; the time is the agreed one.
 #[test]
 fn a_service_may_stumble() {
-    let report = quorate::sim::check::<Odd>(1..=8).unwrap();
+    let report = quorate::sim::check_with_panics::<Odd>(1..=8).unwrap();
     assert!(report.commands > 500, "{report:?}");
+    let stumble = report.operations["Stumble"];
+    assert!(stumble.replies > 0 && stumble.refusals > 0 && stumble.errors == 0, "{report}");
+    assert!(report.to_string().contains("Stumble"), "{report}");
+}
+
+/// A panic is a bug of the service, unless the test says that it is meant.
+#[test]
+fn a_service_that_panics_is_told_so() {
+    let failure = quorate::sim::check::<Odd>(1..=8).unwrap_err().to_string();
+    assert!(failure.contains("the service panicked in {\"Stumble\""), "{failure}");
+    assert!(failure.contains("an odd number") && failure.contains("check_with_panics"), "{failure}");
 }
 
 static CALLS: AtomicU64 = AtomicU64::new(0);

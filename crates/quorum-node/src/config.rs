@@ -60,9 +60,10 @@ impl Config {
     /// Returns the text of the file.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "# The register that these servers keep. The same at every node.\nformat = 1\nprotocol = \"{}\"\nepoch = {}\n\n\
-             # The rights on keys, by prefix; the longest prefix of a key counts. Without any rule every client may read and\n\
-             # write every key; with one, keys without a rule are nobody's. \"all\" stands for every client. An example:\n\
+            "# The protocol and the rights of the registers on these servers. The same at every node.\nformat = 1\nprotocol = \"{}\"\nepoch = {}\n\n\
+             # Each rule names the readers and writers of the keys with a prefix. If several prefixes match a key, the\n\
+             # longest one counts. Without any rule, every client may read and write every key. If there is a rule, no\n\
+             # client may use a key that no rule matches. \"all\" stands for every client. An example:\n\
              # \"config/\" = {{ readers = \"all\", writers = [\"client-0\"] }}\n[rules]\n",
             self.protocol.name(),
             self.epoch

@@ -87,7 +87,7 @@ impl NewRegister {
         let base = NewCluster {
             hosts,
             clients: self.clients,
-            service: ServiceName::Own,
+            service: ServiceName::OWN,
             ..NewCluster::local(self.f)
         };
         let made = base.make(&draft)?;

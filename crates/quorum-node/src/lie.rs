@@ -29,7 +29,7 @@ impl Lie {
         (Self::FakeValue, "fake-value", "answers readers with a made-up value"),
         (Self::Forget, "forget", "acknowledges writes and forgets them"),
         (Self::Silent, "silent", "answers writers, and no reader"),
-        (Self::Inflate, "inflate", "names the largest version that there is"),
+        (Self::Inflate, "inflate", "names the largest possible version"),
         (Self::Equivocate, "equivocate", "answers half of the clients with made-up values"),
     ];
 

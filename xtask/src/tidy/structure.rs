@@ -5,6 +5,7 @@
 //! is a call on `self`.
 
 mod circles;
+mod listed;
 mod modules;
 mod order;
 mod owners;
@@ -113,6 +114,7 @@ fn structure(name: &str, files: &BTreeMap<&str, String>) -> Structure {
 pub(super) fn check(tree: &Tree, crates: &[Structure]) -> Vec<Finding> {
     let mut found = ratchet::check(tree.get(TABLE).unwrap_or_default(), crates);
     found.extend(crates.iter().flat_map(|one| &one.unplaced).cloned());
+    found.extend(listed::check(tree, crates));
     found
 }
 
@@ -152,7 +154,8 @@ pub(crate) fn show(args: &[String]) -> Result<()> {
         for arrow in &one.arrows {
             println!("  arrow up: {}:{}: {}", arrow.path, arrow.line, arrow.says);
         }
-        for (says, names) in [("open fields", &one.owners.open), ("verbs across files", &one.owners.verbs)] {
+        let verbs: Vec<String> = one.owners.verbs.iter().map(|(verb, _)| verb.clone()).collect();
+        for (says, names) in [("open fields", &one.owners.open), ("verbs across files", &verbs)] {
             if !names.is_empty() {
                 println!("  {} {says}: {}", names.len(), names.join(" "));
             }
@@ -219,7 +222,7 @@ mod tests {
     }
 
     /// A crate with a place in the order for `a`, `b` and `c`, in this order from the ground up.
-    fn planted(a: &str, b: &str, c: &str) -> Structure {
+    pub(super) fn planted(a: &str, b: &str, c: &str) -> Structure {
         let files = [("lib.rs", ROOT), ("a.rs", a), ("b.rs", b), ("c.rs", c)];
         let files = files.iter().map(|(path, text)| (*path, Source::new(text).product())).collect();
         structure(order::PLANTED, &files)

@@ -77,7 +77,7 @@ impl Server {
     pub(crate) fn start(arm: Arm, notes: &mut Vec<String>) -> Result<Option<Self>> {
         let (system, variant, parts, place) = match arm {
             Arm::Bfs(reads, durability) => {
-                let mut cluster = Nodes::make("bfs", ServiceName::Fs, durability, &reads.settings())?;
+                let mut cluster = Nodes::make("bfs", ServiceName::FS, durability, &reads.settings())?;
                 cluster.start_replicas()?;
                 let address = cluster.open_nfs(&[])?;
                 let system = match reads {
@@ -88,7 +88,7 @@ impl Server {
                 (system, durability.to_owned(), Parts::Nodes(cluster), place(address))
             }
             Arm::Alone(reads, durability) => {
-                let mut cluster = Nodes::make("bfs-nr", ServiceName::Fs, "memory", &reads.settings())?;
+                let mut cluster = Nodes::make("bfs-nr", ServiceName::FS, "memory", &reads.settings())?;
                 let address = cluster.open_nfs(&["--unreplicated", "--durability", durability])?;
                 ("bfs-nr", durability.to_owned(), Parts::Nodes(cluster), place(address))
             }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use quorate_node::fsck;
+
 use super::load::{Account, Load};
 use super::place::{self, Place};
 use super::source;
@@ -15,6 +17,16 @@ const FILES_OF_DIR: u32 = 20;
 const TREE: &str = "tree";
 const MORE: &str = "more";
 const PROGRAM: &str = "program";
+
+/// Checks the file system of a replica that has stopped.
+pub(super) fn check(replica: &Path) -> Result<String, String> {
+    let checked = fsck::check(replica).map_err(|trouble| trouble.what)?;
+    if checked.is_clean() {
+        return Ok(format!("{} inodes", checked.report.inodes));
+    }
+    let first = checked.report.findings.first().map_or("the state is not the agreed one", String::as_str);
+    Err(format!("the file system: {first}"))
+}
 
 /// A workload that writes files.
 #[derive(Debug)]

@@ -129,7 +129,7 @@ struct Own(Files);
 
 impl Own {
     fn open(client: &Path) -> Result<Self, String> {
-        let node = open_client(client, ServiceName::Fs).map_err(|failure| failure.what)?;
+        let node = open_client(client, ServiceName::FS).map_err(|failure| failure.what)?;
         let options = Options { lanes: LANES, deadline: PATIENCE };
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options).map_err(|trouble| trouble.what)?;

@@ -193,7 +193,8 @@ impl<'a> Break<'a> {
         self.kill_now()?;
         let damaged = damage(&self.local.node(self.name))?;
         self.start(&[])?;
-        out::line(format!("r{} killed, one sector damaged in each of {damaged} files, restarted", self.id));
+        let files = if damaged == 1 { "1 file".to_owned() } else { format!("each of {damaged} files") };
+        out::line(format!("r{} killed, one sector damaged in {files}, restarted", self.id));
         out::line(format!("  its log: {}", self.local.node(self.name).join("replica.log").display()));
         Ok(())
     }

@@ -37,15 +37,15 @@ enum ProfileName {
 /// What is measured: a register, or replication as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Subject {
-    /// Signed values; readers write back; clients may stop half way, but must not lie
+    /// Tolerates clients that stop in the middle of a write
     Phalanx,
-    /// No signatures; servers forward new values to waiting readers; clients must finish their writes
+    /// Tolerates no faulty clients; needs no signatures
     MinimalC,
-    /// Signed values; servers forward new values to waiting readers and to each other; clients may be Byzantine
+    /// Tolerates Byzantine clients
     MinimalF,
-    /// Certificates; clients may be Byzantine
+    /// Tolerates Byzantine clients, and limits the writes that they can prepare; slower
     BftBc,
-    /// Replication with a leader: reads are tried without ordering them first
+    /// Replication with a leader, for comparison
     Smr,
 }
 
@@ -61,27 +61,34 @@ enum Measure {
 
 /// Measure one register in simulation, with faulty servers and concurrent clients
 ///
-/// Prints the latency with its 95 % interval, the share of operations that took each path of the protocol, and
-/// messages, bytes and signatures per operation. The history of the run is checked. With the models lan and
-/// sim, signatures take as long as on machines of 2006; with geo, they take no time.
+/// Prints the latency with its 95 % confidence interval. Also prints the share of operations that needed an extra
+/// phase, and the messages, bytes and signatures per operation. Checks that the history of the run is atomic.
+///
+/// --network selects a model of the network and of the time of signatures:
+///
+///   lan                    machines of 2006 on a switch, with the signatures of such machines (default)
+///   sim:LAMBDA             one shared network that carries one message in one unit of time. Each end needs LAMBDA
+///                          units (0 to 1000) to process a message. A signature takes as long as in lan
+///   geo:CLIENT,SERVER,...  regions of the world: that of the clients, then that of each server, such as DAL, FRA or
+///                          TOK. Signatures take no time
 ///
 ///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Run {
-    /// The register, or replication
+    /// Protocol of the register
     #[arg(long, value_enum)]
     protocol: Subject,
-    /// Replication: the faulty server is the leader at every operation, and proposes nothing
+    /// With --protocol smr: the leader is faulty, and proposes nothing
     #[arg(long)]
     faulty_leader: bool,
-    /// The variant of bft-bc (default optimized)
+    /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
     /// Number of faulty servers to tolerate, of 3f + 1
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=15))]
     f: u16,
-    /// Number of faulty servers; the ones with the lowest numbers are faulty
+    /// Number of faulty servers
     #[arg(long, value_name = "B", default_value_t = 0)]
     faulty: u16,
     /// What the faulty servers do
@@ -90,18 +97,16 @@ pub(super) struct Run {
     /// What the measured client does
     #[arg(long, value_enum, default_value_t)]
     measure: Measure,
-    /// Readers beside the measured client
+    /// Number of other clients that read at the same time
     #[arg(long, value_name = "R", default_value_t = 0)]
     readers: u16,
-    /// A writer beside a measured reader
+    /// With --measure read: another client writes at the same time
     #[arg(long)]
     writer: bool,
-    /// Number of measured operations; a warm-up of N / 10 operations runs first
+    /// Number of measured operations, after a warm-up of N / 10 operations
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
-    /// One of three models of the network. lan: machines of 2006 on a switch. sim:LAMBDA: a shared network, which
-    /// carries one message in one unit of time; each end needs LAMBDA units (0 to 1000) to process a message.
-    /// geo:CLIENT,SERVER,...: the region of the clients, then the region of each server, such as DAL, FRA or TOK
+    /// Model of the network: lan, sim:LAMBDA or geo:CLIENT,SERVER,...
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
     /// Seed of the random numbers
@@ -255,14 +260,14 @@ impl Run {
 
 /// Check the statements of a published comparison of quorum systems, in simulation
 ///
-/// Prints each statement with the figures of the configurations (cells) that it compares, and the experiment of
-/// `quorate bench run` that measures them. Exit status 1: a statement does not hold.
+/// Prints each statement, the figures that it compares, and the experiment of `quorate bench run` that measures these
+/// figures. Exit status 1: a statement does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Shapes {
-    /// Number of operations per cell
+    /// Number of operations in each measurement
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
 }

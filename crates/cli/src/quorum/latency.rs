@@ -25,10 +25,10 @@ use crate::{out, values};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Latency {
-    /// The register (default: all)
+    /// Protocol of the registers (default: all)
     #[arg(long, value_enum)]
     protocol: Option<Name>,
-    /// The variant of bft-bc (default optimized)
+    /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum, requires = "protocol")]
     variant: Option<VariantName>,
     /// Measured operations of each kind

@@ -10,28 +10,27 @@ use crate::fail::Failure;
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Name {
-    /// Signed values; readers write back; clients may stop half way, but must not lie
+    /// Tolerates clients that stop in the middle of a write
     Phalanx,
-    /// No signatures; servers forward new values to waiting readers; clients must finish their writes
+    /// Tolerates no faulty clients; needs no signatures
     MinimalC,
-    /// Signed values; servers forward new values to waiting readers and to each other; clients may be Byzantine
+    /// Tolerates Byzantine clients
     MinimalF,
-    /// Certificates; clients may be Byzantine
+    /// Tolerates Byzantine clients, and limits the writes that they can prepare; slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// Writes in three phases
+    /// A write has three phases. After a client stops, one of its writes may still become visible
     Base,
-    /// Writes in two phases when undisturbed
+    /// A write has two phases if no other write disturbs it. After a client stops, two of its writes may become visible
     #[default]
     Optimized,
-    /// Once a Byzantine client has stopped and correct clients have then written a key twice, no further write of the
-    /// stopped client to that key becomes visible
+    /// A write has three phases. After a client stops and others write twice, no more of its writes become visible
     Strong,
-    /// Optimized and strong
+    /// The phases of optimized, and the guarantee of strong
     StrongOptimized,
 }
 

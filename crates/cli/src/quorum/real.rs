@@ -29,11 +29,11 @@ const SILENT: u8 = 3;
 /// How long to wait for the states of servers.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Create a new register: one directory for each server and client
+/// Create a new cluster for registers: one directory for each server and client
 ///
 /// Each directory holds node.toml (addresses), cluster.toml (everyone's public keys), register.toml and a secret key.
-/// register.toml names the protocol. Its rules can limit which clients read and write the values whose names begin with
-/// a given prefix. Copy each directory to its machine, and start `quorate quorum server` there.
+/// register.toml names the protocol. It can also name the clients that may read and write the keys with a given prefix.
+/// Copy each directory to its machine, and start `quorate quorum server` there.
 ///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]
@@ -42,16 +42,16 @@ pub(super) struct Init {
     /// Directory to create the nodes in; must be empty or not exist
     #[arg(long)]
     dir: PathBuf,
-    /// The register
+    /// Protocol of the registers
     #[arg(long, value_enum, default_value_t = Name::MinimalF)]
     protocol: Name,
-    /// The variant of bft-bc (default optimized)
+    /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
     /// Number of Byzantine servers to tolerate, of 3f + 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: u16,
-    /// Addresses of the servers, IP or IP:PORT: one for all, or one each (default: this machine)
+    /// Addresses of the servers, IP or IP:PORT. Give one address for each server, or one for all (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create keys for
@@ -99,8 +99,8 @@ impl Init {
 
 /// Run one server of a register in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it. A killed server starts again with all that it has acknowledged. One that has
-/// lost its disk answers nobody until the others have repaired it.
+/// SIGTERM or Ctrl-C stops it. A killed server starts again with everything that it has acknowledged. A server that has
+/// lost its disk answers no reads until it has fetched the values from the other servers.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -111,10 +111,10 @@ pub(super) struct Server {
     /// The server's directory, made by `quorate quorum init`
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Lie, for tests and demos; it counts as one of the f Byzantine servers; `list` prints the names
+    /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds
     #[arg(long, value_name = "NAME")]
     lie: Option<String>,
-    /// Carry all messages over TCP; servers and clients have to do the same
+    /// Carry all messages over TCP. All servers and clients of the cluster must have the same setting
     #[arg(long)]
     tcp: bool,
 }
@@ -175,7 +175,7 @@ pub(super) struct Client {
     /// Deadline of an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME", global = true)]
     deadline: Duration,
-    /// Carry all messages over TCP, as the servers do
+    /// Carry all messages over TCP. Use this only if the servers were started with --tcp
     #[arg(long, global = true)]
     tcp: bool,
 }
@@ -345,22 +345,19 @@ impl Seen {
 
     pub(super) fn headline(&self) -> String {
         let objects = self.states.iter().map(|(_, state)| state.objects).max().unwrap_or(0);
-        let (working, n) = (self.working(), self.servers);
-        format!(
-            "{}  {working} of {n} servers answer and hold what they promised; {objects} keys",
-            self.verdict()
-        )
+        let (working, n, s) = (self.working(), self.servers, if objects == 1 { "" } else { "s" });
+        format!("{}  {working} of {n} servers answer and have their data; {objects} key{s}", self.verdict())
     }
 
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{}  {}", self.protocol, self.headline())];
         lines.push(format!(
             "  {:<8}{:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
-            "server", "state", "keys", "bytes", "log bytes", "taken", "refused"
+            "server", "state", "keys", "bytes", "log bytes", "accepted", "refused"
         ));
         for id in 0..self.servers {
             let Some((_, state)) = self.states.iter().find(|(server, _)| *server == id) else {
-                lines.push(format!("  {:<8}silent", format!("r{id}")));
+                lines.push(format!("  {id:<8}silent"));
                 continue;
             };
             let word = match (state.lost, state.repaired) {
@@ -369,13 +366,8 @@ impl Seen {
                 (false, false) => "runs",
             };
             lines.push(format!(
-                "  {:<8}{word:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
-                format!("r{id}"),
-                state.objects,
-                state.bytes,
-                state.log_bytes,
-                state.taken,
-                state.refused
+                "  {id:<8}{word:<12}{:>8}{:>12}{:>12}{:>10}{:>10}",
+                state.objects, state.bytes, state.log_bytes, state.taken, state.refused
             ));
         }
         lines

@@ -17,17 +17,17 @@ use crate::out;
 /// Four servers run on this machine, with durability sync. A client writes all keys. Then one server loses its disk and
 /// restarts. Prints the time from the restart until this server answers again.
 ///
-/// As a check, another server is stopped after the repair, and up to 1000 keys are read. Without the repaired server, no
-/// read would end.
+/// As a check, the command then stops another server and reads up to 1000 keys. These reads end only if the repaired
+/// server answers.
 ///
 ///   quorate quorum repair-time --protocol minimal-c --keys 10000
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RepairTime {
-    /// The register (default: all)
+    /// Protocol of the registers (default: all)
     #[arg(long, value_enum)]
     protocol: Option<Name>,
-    /// The variant of bft-bc (default optimized)
+    /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum, requires = "protocol")]
     variant: Option<VariantName>,
     /// Number of keys
@@ -36,7 +36,8 @@ pub(super) struct RepairTime {
     /// Bytes of a value, at most 1 MiB
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=1 << 20))]
     value: u32,
-    /// Existing directory for the servers' files, which are removed at the end (default: that for temporary files)
+    /// Existing directory for the files of the servers (default: the directory for temporary files). The files are
+    /// removed at the end
     #[arg(long)]
     dir: Option<PathBuf>,
 }

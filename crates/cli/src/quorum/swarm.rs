@@ -15,18 +15,18 @@ use crate::{out, values};
 
 /// Run a register under random faults, from seeds
 ///
-/// In every run, f servers are faulty: they lie or stop, or one of them loses its disk. The seed determines these
-/// faults, the clients, the network, and the restarts of correct servers. No run has more faults than the protocol
-/// tolerates. Histories must be atomic and no operation may hang. Exit status 1: a seed failed.
+/// In every run, f servers are faulty. The seed determines their faults, the clients, the network, and the restarts of
+/// correct servers. No run has more faults than the protocol tolerates. A run fails if its history is not atomic, or if
+/// an operation never ends. Exit status 1: a run failed.
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Sim {
-    /// The register
+    /// Protocol of the registers
     #[arg(long, value_enum)]
     protocol: Name,
-    /// The variant of bft-bc (default optimized)
+    /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
     /// Faulty servers, of 3f + 1

@@ -29,10 +29,11 @@ const WATCH: &str = "client-2";
 /// What a server's subcommand is.
 const SERVER: &str = "quorum server";
 
-/// Start a register on this machine
+/// Start servers for registers on this machine
 ///
 /// Creates the data directory if needed, starts 3f + 1 server processes, and waits until all answer. Then it prints a line
-/// whenever their state changes. Ctrl-C stops them. The next `quorate quorum up` continues with all data.
+/// each time the state of a server changes. Ctrl-C stops the servers. The next `quorate quorum up` continues with all
+/// data.
 ///
 /// All servers run on one machine here, which is good for trials only.
 ///
@@ -43,16 +44,16 @@ pub(super) struct Up {
     /// Data directory
     #[arg(long, default_value = "quorate-registers")]
     dir: PathBuf,
-    /// The register; only for a new one (default minimal-f)
+    /// Protocol of the registers (default minimal-f); only for a new data directory
     #[arg(long, value_enum)]
     protocol: Option<Name>,
-    /// The variant of bft-bc; only for a new one (default optimized)
+    /// Variant of bft-bc (default optimized); only for a new data directory
     #[arg(long, value_enum, requires = "protocol")]
     variant: Option<VariantName>,
-    /// Number of Byzantine servers to tolerate; only for a new one (default 1)
+    /// Number of Byzantine servers to tolerate (default 1); only for a new data directory
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: Option<u16>,
-    /// Address of the first server, IP or IP:PORT; only for a new one (default 127.0.0.1:7400)
+    /// Address of the first server, IP or IP:PORT (default 127.0.0.1:7400); only for a new data directory
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
 }
@@ -173,13 +174,15 @@ impl Up {
 
 /// Inject a fault into a server of a register, or heal it
 ///
-/// Works only on registers that `quorate quorum up` runs. The register continues with up to f faulty servers. One
+/// Works only on servers that `quorate quorum up` runs. Registers continue to work with up to f faulty servers. One
 /// more fault is refused, unless --yes-break-it is given.
 ///
 ///   kill   end the process immediately, like a crash (SIGKILL)
-///   wipe   kill it, remove its disk, and restart it: the others repair it
-///   lie    restart it as a liar; --how names which: fake-value (default), or one of `quorate quorum server --lie list`
+///   wipe   kill it, remove its disk, and restart it: it fetches the values from the other servers
+///   lie    restart it as a liar; --how selects the kind of lie (default fake-value)
 ///   heal   restart it as a correct server; if it was a liar, remove its disk first
+///
+/// `quorate quorum server --lie list` lists the kinds of lies.
 ///
 ///   quorate quorum fault kill 0
 #[derive(Args, Debug)]
@@ -190,13 +193,13 @@ pub(super) struct Fault {
     what: What,
     /// The server: its number
     server: u16,
-    /// Data directory of the register
+    /// Data directory of the servers
     #[arg(long, default_value = "quorate-registers")]
     dir: PathBuf,
-    /// Name of the lie
+    /// The kind of lie
     #[arg(long, value_name = "NAME")]
     how: Option<String>,
-    /// Inject the fault even if it stops the register
+    /// Inject the fault even if too few correct servers remain
     #[arg(long = "yes-break-it")]
     force: bool,
 }
@@ -259,7 +262,9 @@ impl Fault {
                 wipe()?;
                 local.set_fault(name, None)?;
                 local.start(name, SERVER, &[])?;
-                out::line(format!("{name} has lost its disk and was restarted: the others repair it"));
+                out::line(format!(
+                    "{name} lost its disk and was restarted: it fetches the values from the others"
+                ));
             }
             What::Lie => {
                 let how = self.how.as_deref().unwrap_or("fake-value");
@@ -283,7 +288,7 @@ impl Fault {
                 local.start(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} was restarted{}",
-                    if lied { " without its disk: the others repair it" } else { "" }
+                    if lied { " without its disk: it fetches the values from the others" } else { "" }
                 ));
             }
         }

@@ -79,9 +79,9 @@ pub(super) fn with_settings(report: &str, service: Runs, given: &[String], flags
 /// The list of settings at the end of the help.
 pub(super) fn settings_help() -> String {
     format!(
-        "Settings for --set. Without --set, all of them follow from the seed. With --set, all other settings have the\n\
-         fixed values that scenarios use, such as checkpoint_interval 8 and window 16. A node.toml describes each\n\
-         setting.\n\n{}",
+        "Settings for --set. Without --set, the seed determines all settings. With --set, it determines none of them:\n\
+         the settings that --set does not name have fixed values, such as checkpoint_interval 8 and window 16. A\n\
+         node.toml describes each setting.\n\n{}",
         protocol_keys()
     )
 }

@@ -11,8 +11,8 @@ use crate::out;
 
 /// List all scenarios, with the faults that they cover
 ///
-/// The first column has the keys of docs/faults.md. A scenario fails unless its fault has a visible effect at a
-/// correct replica.
+/// The first column has the keys of docs/faults.md. A scenario fails if its fault is not tolerated, or if its fault
+/// has no visible effect at a correct replica.
 ///
 ///   quorate sim list
 #[derive(Args, Debug)]

@@ -48,7 +48,7 @@ pub(crate) struct Replay {
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// A setting that was fixed for the run; repeat for more settings
+    /// Change a setting of the replicas, as in `sim run`. --set can be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with_all = ["scenario", "recording"])]
     set: Vec<String>,
     /// Omit events before this step

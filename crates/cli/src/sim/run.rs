@@ -60,10 +60,10 @@ pub(crate) struct Run {
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// Set a setting of the replicas; repeat for more settings (without --set, all follow from the seed)
+    /// Change a setting of the replicas. --set can be repeated. Without --set, the seed determines all settings
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
-    /// Stop each run after N steps; a stopped run need not finish its requests
+    /// Stop each run after N steps. A run that is stopped does not fail because of unfinished requests
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
     /// Number of runs in parallel (default: one per core)

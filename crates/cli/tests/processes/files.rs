@@ -262,7 +262,7 @@ fn the_state_of_a_replica_that_stopped_is_checked() {
     cluster.run(1);
     cluster.kill(2);
     assert_eq!(fs(&["ls", "q:/d"]), "0\n1\n2\n3\n4\nlarge\n");
-    assert!(!cluster.log(1).contains("memory is lost"), "{}", cluster.log(1));
+    assert!(!cluster.log(1).contains("state is lost"), "{}", cluster.log(1));
 }
 
 /// One command exports a file system, and another time it has what was written.

@@ -179,5 +179,5 @@ fn after_the_power_went_everywhere_everything_acknowledged_is_there() {
         (acknowledged, client) = (tally.acknowledged, back);
     }
     println!("all killed: {}", summary(&mut gaps));
-    (0..4).for_each(|i| assert!(!cluster.log(i).contains("memory is lost"), "{}", cluster.log(i)));
+    (0..4).for_each(|i| assert!(!cluster.log(i).contains("state is lost"), "{}", cluster.log(i)));
 }

@@ -237,9 +237,9 @@ fn a_damaged_sector_is_noticed_or_harmless() {
         let said = cluster.log(victim)[from..].to_owned();
         let outcome = if !runs {
             Outcome::Refused
-        } else if is_setting && fs::read(&path).unwrap() != good && !said.contains("memory is lost") {
+        } else if is_setting && fs::read(&path).unwrap() != good && !said.contains("state is lost") {
             Outcome::OtherSetting
-        } else if said.contains("memory is lost") {
+        } else if said.contains("state is lost") {
             Outcome::Rejoined
         } else if said.contains("pages of the state on the disk")
             || said.contains("pages of the state that are on the disk")
@@ -261,7 +261,7 @@ fn a_damaged_sector_is_noticed_or_harmless() {
         } else {
             assert!(runs, "{path:?}: {said}");
         }
-        let again = cluster.log(victim)[from..].contains("memory is lost");
+        let again = cluster.log(victim)[from..].contains("state is lost");
         if again {
             cluster.wait_from(victim, from, "has rejoined");
         }

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quorate_service::kv::Operation;
 use quorate_wire::Cluster;
 use quorate_wire::message::Statement;
 
@@ -13,7 +12,7 @@ use super::model::{Picture, Reading, judge};
 use crate::caller::{Caller, Options};
 use crate::client_node::ClientNode;
 use crate::members::client_number;
-use crate::settings::ServiceName;
+use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
 
 /// A replica is silent after this time without an answer.
@@ -141,10 +140,10 @@ impl Observer {
     /// Runs a probe operation on each path: one that changes nothing, for any service. None if it timed out.
     pub fn try_out(&self) -> Latency {
         let mut operation = Vec::new();
-        if self.service == ServiceName::Kv {
-            Operation::Get { key: b"\0quorate watches" }.encode(&mut operation);
+        // For a service that is not built in, an empty operation: it refuses it, with the same answer everywhere.
+        if let Some(row) = self.service.row() {
+            (row.probe)(&mut operation);
         }
-        // Otherwise an empty operation: every service refuses it, with the same answer.
         let took = |read_only| {
             let begin = Instant::now();
             self.caller.call(&operation, read_only).ok().map(|_| begin.elapsed())

@@ -65,10 +65,10 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
         let ago = picture.now_s.saturating_sub(item.last);
         let when = if ago <= FRESH_S { "" } else { ", history" };
         lines.push(format!(
-            "  evidence  {} {}: {} times, last {} ago{when}, seen by {}   {}",
+            "  evidence  {} {}: {}, last {} ago{when}, seen by {}   {}",
             item.replica,
             item.class.name(),
-            item.count,
+            if item.count == 1 { "once".to_owned() } else { format!("{} times", item.count) },
             duration(ago),
             item.by,
             item.class.code()
@@ -128,7 +128,7 @@ fn row(health: &Health, picture: &Picture) -> String {
         .evidence
         .iter()
         .filter(|item| picture.now_s.saturating_sub(item.last) <= FRESH_S)
-        .map(|item| format!("{} {} ({})", item.count, item.class.name(), item.by))
+        .map(|item| format!("{} x {} ({})", item.count, item.class.name(), item.by))
         .collect();
     let view = if says.in_view_change { format!("->{}", says.view.0) } else { says.view.0.to_string() };
     let line = format!(

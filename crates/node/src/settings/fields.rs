@@ -8,37 +8,8 @@ use quorate_pbft::config::Config;
 use quorate_wire::{Cluster, ClusterId};
 
 use crate::idle::Waiting;
+use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
-
-/// The replicated services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceName {
-    /// The file system.
-    Fs,
-    /// The key-value store.
-    Kv,
-    /// No state: arguments and results of any size.
-    Null,
-    /// The service of another program, which runs the node.
-    Own,
-}
-
-impl ServiceName {
-    /// Returns the service with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Fs, Self::Kv, Self::Null, Self::Own].into_iter().find(|service| service.name() == name)
-    }
-
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fs => "fs",
-            Self::Kv => "kv",
-            Self::Null => "null",
-            Self::Own => "own",
-        }
-    }
-}
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -89,7 +60,7 @@ impl Settings {
             listen,
             replicas,
             clients: BTreeMap::new(),
-            service: ServiceName::Kv,
+            service: ServiceName::KV,
             fs: file_system(cluster_id),
             config: Config::new(cluster, cluster_id),
             key_interval_ns: 900_000_000_000,

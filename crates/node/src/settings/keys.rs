@@ -5,9 +5,10 @@ use quorate_fs::settings::Atime;
 use quorate_pbft::config::{Durability, Replier, RequestAuth};
 
 use super::exports;
-use super::fields::{ServiceName, Settings};
+use super::fields::Settings;
 use super::value::Value;
 use crate::idle::Waiting;
+use crate::services::ServiceName;
 
 /// A key.
 #[derive(Debug)]
@@ -86,7 +87,8 @@ keys! {
         "Requests with longer operations are sent separately from the ordering messages.",
         |s, v| s.config.separate_above = v.size()?;
     node "small_reply" = "\"64B\"", "a size",
-        "Every replica sends shorter results. For longer ones, one replica sends the result, the others a digest.",
+        "A result below this size is sent by every replica. A longer result is sent by one replica, and the others\n\
+         send its digest.",
         |s, v| s.config.small_reply = v.size()?;
     node "read_only" = "true", "true or false",
         "Serve read-only requests without ordering them. Same on all nodes.",
@@ -141,7 +143,7 @@ keys! {
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
     replica "client_lanes_max" = "256", "lanes, 1 to 65536",
-        "The most of them that one client has: further ones are refused. The same at all replicas.",
+        "Maximum number of lanes of one client in clients_max. Further lanes are refused. Same on all replicas.",
         |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
         "How long session keys are used (T_k).",
@@ -156,8 +158,8 @@ keys! {
     node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "The directories that can be mounted, such as `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`. Options:\n\
          rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. An export of a subdirectory\n\
-         is no boundary: a program that forges NFS calls can also reach files outside the subdirectory, and can use\n\
-         the options of every export that admits its address. Same on all nodes.",
+         does not isolate it: a program that builds its own NFS calls can reach files outside the subdirectory, with\n\
+         the options of any export that admits its address. Same on all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
     node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
         "When reading a file updates its access time. relatime: only if the access time is old. strict: always, so every\n\

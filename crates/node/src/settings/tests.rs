@@ -98,7 +98,7 @@ fn the_example_has_every_key_with_its_default() {
             line.strip_prefix("# ").filter(|rest| key(rest)).unwrap_or(line).to_owned() + "\n"
         });
         let parsed = parse_as(own, &active.collect::<String>()).unwrap();
-        let expected = Settings { service: ServiceName::Null, ..settings.clone() };
+        let expected = Settings { service: ServiceName::NULL, ..settings.clone() };
         let expected = if matches!(own, Principal::Client(_)) {
             Settings { clients: BTreeMap::new(), ..expected }
         } else {

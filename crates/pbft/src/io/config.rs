@@ -21,6 +21,18 @@ pub enum Durability {
     Sync,
 }
 
+impl Durability {
+    /// Says whether a replica writes what it promises to a log.
+    pub fn writes_log(self) -> bool {
+        self != Self::Memory
+    }
+
+    /// Says whether a promise waits until its record is on disk.
+    pub fn waits_for_disk(self) -> bool {
+        self == Self::Sync
+    }
+}
+
 /// How clients' requests are authenticated (spec §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestAuth {

@@ -25,10 +25,6 @@ use quorate_wire::id::{SeqNum, ViewNum};
 use quorate_wire::message::{Proof, REQUEST_HEAD_BYTES, Request, RequestBody};
 use quorate_wire::{Digest, Kind};
 
-use crate::io::config::Durability;
-use crate::io::step::{Actions, Lsn};
-use crate::replica::Replica;
-
 /// One record. Borrows from the log.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
@@ -189,36 +185,6 @@ impl<'a> Record<'a> {
         };
         r.end()?;
         Ok(record)
-    }
-}
-
-impl Replica {
-    /// Writes P of `seq`, with its batch (D2).
-    pub(crate) fn persist_prepared(&mut self, view: ViewNum, seq: SeqNum, out: &mut Actions) -> Lsn {
-        if self.config.durability == Durability::Memory {
-            return Lsn(0);
-        }
-        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
-        let Some((_, batch)) = &slot.prepared else { unreachable!("the caller has set it") };
-        let digest = batch.digest();
-        if slot.logged.replace(digest) == Some(digest) {
-            return self.persist(Record::PreparedAgain { view, seq, digest }, out);
-        }
-        let bytes = encoded(batch);
-        self.persist(Record::Prepared { view, seq, batch: &bytes }, out)
-    }
-
-    /// Writes a batch that is executed without having prepared here. Nothing waits for it.
-    pub(crate) fn persist_batch(&mut self, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        if self.config.durability == Durability::Memory {
-            return;
-        }
-        let digest = batch.digest();
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if slot.logged.replace(digest) != Some(digest) {
-            let bytes = encoded(batch);
-            self.persist(Record::Batch { seq, batch: &bytes }, out);
-        }
     }
 }
 

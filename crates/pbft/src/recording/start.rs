@@ -11,7 +11,7 @@ use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Lives;
 
 use crate::io::config::{Config, Durability, Replier, RequestAuth};
-use crate::replica::restart::{Restart, Resume};
+use crate::io::resume::{Restart, Resume};
 
 /// Maximum number of records or clients that a start can have.
 const COUNT_MAX: u32 = 1 << 24;

@@ -10,16 +10,12 @@
 //! table contains the new one. `docs/adr/0015-lives.md` has the argument.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_wire::Signed;
+use quorate_wire::Cluster;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Life, Lives, Recovered};
-use quorate_wire::message::{SuspectReason, ViewChange};
-
-use crate::io::step::{Actions, Now};
-use crate::replica::{Replica, Status};
+use quorate_wire::message::ViewChange;
 
 /// Whether a statement counts by a table of lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,9 +88,9 @@ pub(crate) struct LivesKnown {
     tentative: Vec<(SeqNum, ReplicaId, Life, ViewNum)>,
     /// They are known from the state after this number on.
     known_from: SeqNum,
-    /// This replica must not vote in its view: see [`Replica::view_is_void`].
-    pub(crate) void: bool,
-    /// A life has begun, or the stable checkpoint has moved, since [`Replica::look_at_lives`] was last called.
+    /// This replica must not vote in its view: one of the VIEW-CHANGEs that the view rests on does not count (RC-11a).
+    void: bool,
+    /// A life has begun, or the stable checkpoint has moved, since somebody looked.
     news: bool,
 }
 
@@ -114,6 +110,22 @@ impl LivesKnown {
             void: false,
             news: false,
         }
+    }
+
+    /// Returns whether this replica must not vote in its view.
+    #[inline]
+    pub(crate) fn is_void(&self) -> bool {
+        self.void
+    }
+
+    /// Notes whether this replica must not vote in its view. Says whether it may now and might not before.
+    pub(crate) fn set_void(&mut self, void: bool) -> bool {
+        core::mem::replace(&mut self.void, void) && !void
+    }
+
+    /// A life has begun.
+    pub(crate) fn note_news(&mut self) {
+        self.news = true;
     }
 
     /// Says whether there are news, and takes them for known.
@@ -141,8 +153,25 @@ impl LivesKnown {
     }
 
     /// Notes a recovery request that was executed in batch `seq`, perhaps tentatively.
-    pub(crate) fn note(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
+    fn note(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
         self.tentative.push((seq, replica, life, floor));
+    }
+
+    /// A batch with a recovery request of a member was executed: its result says which life it has opened.
+    pub(crate) fn note_result(
+        &mut self,
+        seq: SeqNum,
+        cluster: Cluster,
+        from: ReplicaId,
+        timestamp: Timestamp,
+        result: &[u8],
+    ) {
+        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
+            && cluster.contains(from)
+        {
+            self.note(seq, from, Life { timestamp, bits }, floor);
+            mutant!(M82, (), _ = self.settle(seq));
+        }
     }
 
     /// The executed batches up to `last` are those that have committed; those above it may be undone. Says whether
@@ -163,116 +192,21 @@ impl LivesKnown {
         self.tentative.retain(|(seq, ..)| *seq <= last);
     }
 
+    /// The state is now the one after `seq`, with these lives; none: they cannot be read.
+    pub(crate) fn renew(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
+        match lives {
+            Some(lives) => self.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
+            None => *self = Self::starting(SeqNum(u64::MAX), Table::default()),
+        }
+    }
+
     /// The state is now the one after `seq`, and has this table.
-    pub(crate) fn replace(&mut self, seq: SeqNum, table: Table) {
+    fn replace(&mut self, seq: SeqNum, table: Table) {
         self.tentative.clear();
         self.tables.retain(|n, _| *n < seq);
         self.tables.insert(seq, table);
         self.known_from = self.known_from.min(seq);
         self.news = true;
-    }
-}
-
-impl Replica {
-    /// Returns the life that this replica is in, as the state that it has executed knows it. One that rejoins says
-    /// nothing that names a life before its own recovery request is part of that state.
-    pub(crate) fn own_life(&self) -> Life {
-        self.lives.newest().of(self.id).life
-    }
-
-    /// A batch with a recovery request was executed: its result says which life it has opened.
-    pub(crate) fn note_life(&mut self, seq: SeqNum, from: ReplicaId, timestamp: Timestamp, result: &[u8]) {
-        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
-            && self.cluster.contains(from)
-        {
-            self.lives.note(seq, from, Life { timestamp, bits }, floor);
-            mutant!(M82, (), _ = self.lives.settle(seq));
-        }
-    }
-
-    /// RC-11b: says whether a VIEW-CHANGE counts by the newest executed table.
-    pub(crate) fn counts_now(&self, from: ReplicaId, m: &ViewChange) -> Counts {
-        mutant!(M17, counts(m.life, m.view, &self.lives.newest().of(from)), Counts::Yes)
-    }
-
-    /// RC-11a: says whether the view that this replica is in rests on a VIEW-CHANGE that does not count by the table
-    /// as of its stable checkpoint, or that table is not known yet. Then it must not vote.
-    pub(crate) fn view_is_void(&self) -> bool {
-        let Some(entered) = self.views.entered.as_ref().filter(|c| c.view() == self.view) else {
-            return false;
-        };
-        self.may_vote_after(entered.members()) != Counts::Yes
-    }
-
-    /// RC-11a, the one place where it is decided: says whether this replica may vote in a view that rests on these
-    /// VIEW-CHANGEs, by the table as of its stable checkpoint. [`Counts::NotYet`] also while that table is not known:
-    /// after a restart, until it has executed so far again.
-    pub(crate) fn may_vote_after<'a>(
-        &self,
-        members: impl Iterator<Item = (ReplicaId, &'a ViewChange)>,
-    ) -> Counts {
-        let stable = self.log.stable();
-        let table = self.lives.at(stable).filter(|_| self.exec.executed >= stable);
-        let counts = table.map_or(Counts::NotYet, |table| all_count(members, table));
-        mutant!(M16, counts, Counts::Yes)
-    }
-
-    /// Says whether this replica must not vote about `seq` in its view.
-    pub(crate) fn forbids_vote(&self, seq: SeqNum) -> bool {
-        self.lives.void || self.recovery.forbids(seq)
-    }
-
-    /// Looks again whether this replica may vote in its view. To be called whenever the view, the stable checkpoint, or
-    /// what is known of lives changes. Says whether it may now and might not before.
-    pub(crate) fn judge_view(&mut self) -> bool {
-        let before = self.lives.void;
-        self.lives.void = self.view_is_void();
-        before && !self.lives.void
-    }
-
-    /// Batches have become final: lives that their recovery requests have opened begin.
-    pub(crate) fn settle_lives(&mut self, now: Now, out: &mut Actions) {
-        let begun = self.lives.settle(self.exec.executed);
-        if !begun && !self.lives.void {
-            return;
-        }
-        self.lives.news |= begun;
-        if self.judge_view() {
-            for seq in self.log.numbers() {
-                self.advance(now, seq, out);
-            }
-        }
-    }
-
-    /// The state is now the one after `seq`, with these lives.
-    pub(crate) fn replace_lives(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
-        match lives {
-            Some(lives) => self.lives.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
-            None => self.lives = LivesKnown::starting(SeqNum(u64::MAX), Table::default()),
-        }
-        self.judge_view();
-    }
-
-    /// A replica has begun a new life, or the stable checkpoint has moved: statements of lives that have ended are
-    /// forgotten, and a view that rests on one is left, without accusing anybody (RC-11a, RC-11b).
-    pub(crate) fn look_at_lives(&mut self, now: Now, out: &mut Actions) {
-        let newest = self.lives.newest();
-        let ended = |m: &Arc<Signed<ViewChange>>| {
-            counts(m.body().life, m.body().view, &newest.of(m.sender())) == Counts::NoMore
-        };
-        for place in &mut self.views.received {
-            if place.as_ref().is_some_and(ended) {
-                *place = None;
-            }
-        }
-        if self.status == Status::ViewChange {
-            return self.on_view_changes_grown(now, out);
-        }
-        let entered = self.views.entered.as_ref().filter(|c| c.view() == self.view);
-        if entered.is_some_and(|c| self.may_vote_after(c.members()) == Counts::NoMore) {
-            self.suspect(now, SuspectReason::Timeout, out);
-        }
-        self.examine_new_views(now, out);
     }
 }
 

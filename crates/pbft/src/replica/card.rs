@@ -1,13 +1,12 @@
 //! The state card: the state of a replica in one stable form for all tools.
 
-use core::fmt;
-
 use alloc::vec::Vec;
+use core::fmt;
 
 use quorate_wire::Digest;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 
-use crate::replica::{Replica, Status};
+use crate::replica::Replica;
 
 /// A snapshot of a replica for people, tests and checkers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,27 +76,27 @@ impl Replica {
     /// Returns what the replica is, in one stable form.
     pub fn state(&self) -> StateCard {
         let prepared = self.log.iter().filter_map(|slot| {
-            let (view, batch) = slot.prepared.as_ref()?;
-            Some((slot.seq, batch.digest(), *view))
+            let (view, batch) = slot.prepared()?;
+            Some((slot.seq(), batch.digest(), view))
         });
         StateCard {
             id: self.id,
-            view: self.view,
-            normal: self.status == Status::Normal,
+            view: self.views.view(),
+            normal: self.is_normal(),
             stable: self.log.stable(),
             low: self.log.low(),
             high: self.log.high(),
-            executed: self.exec.executed,
-            handed_over: self.exec.handed_over,
-            last_fixed: self.views.last_fixed,
-            assigned: self.batcher.assigned,
-            transferring: self.transfer.is_active(),
+            executed: self.exec.executed(),
+            handed_over: self.exec.handed_over(),
+            last_fixed: self.views.last_fixed(),
+            assigned: self.batcher.assigned(),
+            transferring: self.target.is_active(),
             recovering: self.recovery.is_active(),
             unconfirmed: self.recovery.waits_for_echoes(),
             pending: self.clients.pending().count(),
-            read_floor: self.reads.floor,
+            read_floor: self.reads.floor(),
             prepared: prepared.collect(),
-            checkpoints: self.checkpoints.own.iter().map(|(seq, root)| (*seq, *root)).collect(),
+            checkpoints: self.checkpoints.own().iter().map(|(seq, root)| (*seq, *root)).collect(),
         }
     }
 }

@@ -14,13 +14,15 @@ use crate::io::config::RequestAuth;
 use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::choice;
-use crate::order::log::Proposal;
+use crate::order::promises::OwnVote;
+use crate::order::slot::Proposal;
+use crate::order::slot::Slot;
 use crate::order::votes::Inserted;
-use crate::replica::{OwnVote, Replica};
+use crate::replica::Replica;
 
 impl Replica {
     /// A backup accepts the primary's choice and tells every replica so.
-    pub(crate) fn on_pre_prepare(
+    pub(super) fn on_pre_prepare(
         &mut self,
         now: Now,
         from: ReplicaId,
@@ -33,9 +35,10 @@ impl Replica {
                 out.report(Milestone::Equivocation { by: from });
             }
             // PP-8: the sender is ahead of us, or we of it: say where we are instead of stalling.
-            let behind = m.view > self.view || (m.view == self.view && m.seq > self.log.high());
+            let behind =
+                m.view > self.views.view() || (m.view == self.views.view() && m.seq > self.log.high());
             if behind {
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             return out.reject(reason);
         }
@@ -43,15 +46,15 @@ impl Replica {
         let authentic = self.is_authentic(&batch, out);
         let digest = batch.digest();
         let is_complete = batch.is_complete();
-        let Some(slot) = self.log.get_mut(m.seq) else {
+        let Some(slot) = self.log.slot_mut(m.seq) else {
             unreachable!("accepts_pre_prepare checks the window")
         };
-        slot.proposal = Some(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
+        slot.accept(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
-        if m.seq > self.exec.executed.plus(self.config.pipeline.saturating_mul(2)) {
+        if m.seq > self.exec.executed().plus(self.config.pipeline.saturating_mul(2)) {
             self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
         }
-        self.watch.note_accepted(m.seq, self.exec.executed, now.mono_ns);
+        self.watch.note_accepted(m.seq, self.exec.executed(), now.mono_ns);
         if self.clients.any_waiting() {
             for r in m.batch.requests() {
                 self.clients.note_proposed(r.client, &r.digest);
@@ -59,7 +62,7 @@ impl Replica {
         }
         self.watch_requests(now, out);
         if !authentic || !is_complete {
-            self.seek_bodies(now, out);
+            self.bodies.seek(now, out);
         }
         self.advance(now, m.seq, out);
     }
@@ -69,7 +72,7 @@ impl Replica {
         // "the signatures in the request and the pre-prepare message are correct and d is the digest
         // for m": seen to at the authenticator, but for requests that it could not prove (below, PP-5).
         // "it is in view v", and so only this view's primary may propose (PP-1).
-        if m.view != self.view {
+        if m.view != self.views.view() {
             return Err(Reject::OtherView);
         }
         if !self.is_normal() {
@@ -84,20 +87,19 @@ impl Replica {
             return Err(Reject::OutsideWatermarks);
         }
         // PP-2: numbers up to max_x were fixed by the NEW-VIEW.
-        if m.seq <= self.views.last_fixed {
+        if m.seq <= self.views.last_fixed() {
             return Err(Reject::FixedByNewView);
         }
         let Some(slot) = self.log.get(m.seq) else { return Err(Reject::OutsideWatermarks) };
         // "it has not accepted a pre-prepare message for view v and sequence number n containing a
         // different digest", nor ever sent a prepare for one, across restarts (PP-3).
         let digest = m.batch.digest();
-        let accepted = slot.proposal.as_ref().map(|p| p.digest);
-        let voted = slot.voted.filter(|(view, _)| *view == m.view).map(|(_, digest)| digest);
-        if [accepted, voted].into_iter().flatten().any(|other| other != digest) {
+        let accepted = slot.proposal().map(|p| p.digest);
+        if [accepted, slot.voted_in(m.view)].into_iter().flatten().any(|other| other != digest) {
             return Err(mutant!(M25, Reject::Conflicts, Reject::Duplicate));
         }
         // Again; unless the batch is what is missing, as after a restart.
-        if slot.proposal.as_ref().is_some_and(|p| p.batch.is_some()) {
+        if slot.proposed().is_some() {
             return Err(Reject::Duplicate);
         }
         // A read that may go unordered is never ordered: its client falls back under a new timestamp.
@@ -117,7 +119,7 @@ impl Replica {
             };
         }
         // PP-6, ND-2: the soft check of the primary's choice.
-        let check = choice::check(now, m.batch.choice(), self.last_choice, self.config.clock_skew_ns);
+        let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), self.config.clock_skew_ns);
         mutant!(M89, check, Ok(()))
     }
 
@@ -125,18 +127,19 @@ impl Replica {
         if batch.len() < 2 {
             return false;
         }
-        let mut clients = self.take_scratch();
+        let mut clients = core::mem::take(&mut self.scratch);
+        clients.clear();
         clients.extend(batch.inlined().iter().map(|r| r.client.0));
         clients.sort_unstable();
         let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
-        self.put_scratch(clients);
+        self.scratch = clients;
         let separate = batch.separate();
         twice || separate.iter().enumerate().any(|(i, d)| separate[..i].contains(d))
     }
 
     /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
     /// there are any.
-    pub(crate) fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
+    fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
         let mut all = true;
         for r in batch.inlined() {
             if self.stands(r.client, r.timestamp, &r.digest, r.proof) {
@@ -168,7 +171,7 @@ impl Replica {
     /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
     /// change: a primary may propose again what the others have executed, with MACs under keys that the
     /// client has renewed since.
-    pub(crate) fn stands(
+    pub(super) fn stands(
         &self,
         client: ClientId,
         timestamp: Timestamp,
@@ -180,21 +183,21 @@ impl Replica {
             return true;
         }
         let here = self.clients.get(client).is_some_and(|known| {
-            let held = known.pending.as_ref().filter(|p| p.request.digest == *digest);
-            held.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed)
-                || timestamp <= known.executed
+            let held = known.pending().filter(|p| p.request().digest == *digest);
+            held.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed)
+                || timestamp <= known.executed()
         });
         here || self.bodies.is_proven(digest)
     }
 
     /// A backup has agreed to the primary's proposal.
-    pub(crate) fn on_prepare(&mut self, now: Now, from: ReplicaId, m: &Prepare<'_>, out: &mut Actions) {
+    pub(super) fn on_prepare(&mut self, now: Now, from: ReplicaId, m: &Prepare<'_>, out: &mut Actions) {
         self.log_piggyback(now, from, m.view, &m.piggyback, out);
         // "their view number equals the replica's current view, and their sequence number is between
         // h and H" [OSDI99 §4.2], PC-1.
-        if mutant!(M97, m.view != self.view || m.view != self.log.view(), false) {
-            if m.view > self.view {
-                self.status_soon(now, out);
+        if mutant!(M97, m.view != self.views.view() || m.view != self.log.view(), false) {
+            if m.view > self.views.view() {
+                self.peers.send_soon(now, out);
             }
             return out.reject(Reject::OtherView);
         }
@@ -207,12 +210,12 @@ impl Replica {
         }
         if !self.log.admits(m.seq) {
             if m.seq > self.log.high() {
-                self.status_soon(now, out);
+                self.peers.send_soon(now, out);
             }
             return out.reject(Reject::OutsideWatermarks);
         }
-        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
-        match slot.prepares.insert(from, m.digest) {
+        let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.count_prepare(from, m.digest) {
             // P has it already: another prepare changes nothing.
             Inserted::New if slot.prepared_in(m.view) => {}
             Inserted::New => self.advance(now, m.seq, out),
@@ -225,9 +228,9 @@ impl Replica {
     }
 
     /// A replica has prepared a batch.
-    pub(crate) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
-        if m.view > self.view {
-            self.status_soon(now, out);
+    pub(super) fn on_commit(&mut self, now: Now, from: ReplicaId, m: &Commit, out: &mut Actions) {
+        if m.view > self.views.view() {
+            self.peers.send_soon(now, out);
         }
         if let Err(reason) = self.log_commit(now, from, m.view, m.seq, m.digest, out) {
             out.reject(reason);
@@ -269,14 +272,13 @@ impl Replica {
             return Err(Reject::OtherView);
         }
         if seq > self.log.high() {
-            self.status_soon(now, out);
+            self.peers.send_soon(now, out);
         }
-        let Some(slot) = self.log.get_mut(seq) else { return Err(Reject::OutsideWatermarks) };
-        let votes = if current { &mut slot.commits } else { &mut slot.old_commits };
-        match votes.insert(from, digest) {
+        let Some(slot) = self.log.slot_mut(seq) else { return Err(Reject::OutsideWatermarks) };
+        match slot.count_commit(from, digest, current) {
             Inserted::New => {
                 // All that a commit can bring about is committed-local.
-                if slot.committed.is_none() && slot.committed_now(cluster).is_some() {
+                if slot.committed().is_none() && slot.committed_now(cluster).is_some() {
                     self.advance(now, seq, out);
                 }
                 Ok(())
@@ -290,9 +292,9 @@ impl Replica {
     }
 
     /// Another replica says that a batch committed (ST-5).
-    pub(crate) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
-        let Some(slot) = self.log.get_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
-        match slot.attested.insert(from, m.digest) {
+    pub(super) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
+        let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
+        match slot.attest(from, m.digest) {
             Inserted::New => self.advance(now, m.seq, out),
             Inserted::Same => {}
             Inserted::Conflicts(_) => {
@@ -303,7 +305,7 @@ impl Replica {
     }
 
     /// Does whatever the messages logged for `seq` now allow, independently of their order.
-    pub(crate) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+    pub(super) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
         self.prepare(seq, out);
         self.commit(now, seq, out);
@@ -311,15 +313,13 @@ impl Replica {
         self.try_execute(now, out);
     }
 
-    /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch
-    /// for the requests of a batch; one of them is correct.
+    /// AU-2: backups' prepares vouch for the requests of a batch, unless only signatures count.
     fn accept_vouched(&mut self, seq: SeqNum) {
-        let by_signature_only = self.config.request_auth == RequestAuth::SigMac;
-        let f = self.cluster.f();
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        let Some(proposal) = &mut slot.proposal else { return };
-        if !proposal.authentic && !by_signature_only {
-            proposal.authentic = f > 0 && slot.prepares.count(&proposal.digest) >= f;
+        if self.config.request_auth == RequestAuth::SigMac {
+            return;
+        }
+        if let Some(slot) = self.log.slot_mut(seq) {
+            slot.accept_vouched(self.cluster.f());
         }
     }
 
@@ -329,13 +329,13 @@ impl Replica {
         if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
-        let view = self.view;
+        let view = self.views.view();
         let Some(slot) = self.log.get(seq) else { return };
-        if slot.voted.is_some_and(|(voted, _)| voted == view) {
+        if slot.voted_in(view).is_some() {
             return;
         }
         // SR-3: not before every body is here, so that what prepared can always be obtained.
-        let Some(proposal) = &slot.proposal else { return };
+        let Some(proposal) = slot.proposal() else { return };
         let here = mutant!(M27, proposal.complete().is_some(), proposal.batch.is_some());
         if !here || !mutant!(M27, proposal.authentic, true) {
             return;
@@ -345,52 +345,54 @@ impl Replica {
         if self.is_primary() {
             return; // what its NEW-VIEW chose: the NEW-VIEW stands for its pre-prepare
         }
-        let after = mutant!(M60, lsn.max(self.piggyback.after), Lsn(0));
+        let after = mutant!(M60, lsn.max(self.piggyback.after()), Lsn(0));
         out.send(Recipient::All, Kind::Prepare, after, |w| {
-            Prepare::encode(view, seq, &digest, &self.piggyback.commits, w);
+            Prepare::encode(view, seq, &digest, self.piggyback.commits(), w);
         });
-        self.piggyback_sent(out);
+        self.piggyback.sent(out);
     }
 
     /// Records that this replica pre-prepares `digest`, before it says so (D1), and counts the prepare
     /// of a backup once that is durable.
-    pub(crate) fn record_vote(
+    pub(super) fn record_vote(
         &mut self,
         view: ViewNum,
         seq: SeqNum,
         digest: Digest,
         out: &mut Actions,
     ) -> Lsn {
-        let lsn = self.persist(Record::PrePrepared { view, seq, digest }, out);
+        let lsn = self.promises.persist(Record::PrePrepared { view, seq, digest }, out);
         let own = OwnVote { lsn, view, seq, digest, commit: false };
         let is_primary = self.is_primary();
-        let Some(slot) = self.log.get_mut(seq) else { unreachable!("the caller has checked the window") };
-        // I5: at most one digest for each view and number, ever.
-        assert!(slot.voted.is_none_or(|(voted, other)| voted < view || other == digest));
-        slot.voted = Some((view, digest));
+        let Some(slot) = self.log.slot_mut(seq) else { unreachable!("the caller has checked the window") };
+        slot.vote(view, digest);
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }
-        if mutant!(M51, self.is_durable(lsn), true) {
+        if let Some(own) = self.promises.vote(own) {
             self.count_own_vote(&own);
-        } else {
-            self.count_when_durable(own);
         }
         lsn
     }
 
     /// Counts a vote of this replica's own, now that it is durable.
-    pub(crate) fn count_own_vote(&mut self, vote: &OwnVote) {
+    pub(super) fn count_own_vote(&mut self, vote: &OwnVote) {
         let id = self.id;
         if mutant!(M94, vote.view != self.log.view(), false) {
             return; // the view has ended since
         }
-        let Some(slot) = self.log.get_mut(vote.seq) else { return };
-        let votes = if vote.commit { &mut slot.commits } else { &mut slot.prepares };
-        votes.insert(id, vote.digest);
+        let Some(slot) = self.log.slot_mut(vote.seq) else { return };
+        let mut count = |from| {
+            if vote.commit {
+                slot.count_commit(from, vote.digest, true);
+            } else {
+                slot.count_prepare(from, vote.digest);
+            }
+        };
+        count(id);
         if mutant!(M28, false, true) {
             // Own vote counted twice: in the place of another replica's.
-            votes.insert(ReplicaId::at((id.index() + 1) % self.cluster.n()), vote.digest);
+            count(ReplicaId::at((id.index() + 1) % self.cluster.n()));
         }
     }
 
@@ -400,31 +402,27 @@ impl Replica {
         if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
             return;
         }
-        let view = self.view;
+        let view = self.views.view();
         let cluster = self.cluster;
-        let Some(slot) = self.log.get_mut(seq) else { return };
+        let Some(slot) = self.log.slot_mut(seq) else { return };
         if slot.prepared_in(view) {
             return; // said so already
         }
         let Some(batch) = slot.prepared_now(cluster) else { return };
         let digest = batch.digest();
         // I10: this replica's own pre-prepare or prepare is among what prepared it.
-        if slot.voted != Some((view, digest)) {
+        if slot.voted() != Some((view, digest)) {
             return;
         }
-        slot.prepared = Some((view, batch.clone()));
+        slot.prepare(view, batch.clone());
         out.report(Milestone::Prepared { seq, digest });
-        let lsn = self.persist_prepared(view, seq, out);
+        let lsn = self.promises.persist_prepared(slot, out);
         let after = mutant!(M29, lsn, Lsn(0));
-        if let Some(slot) = self.log.get_mut(seq) {
-            slot.prepared_lsn = after;
-        }
+        slot.note_prepared_record(after);
         self.recovery.note_prepared(seq);
         let own = OwnVote { lsn: after, view, seq, digest, commit: true };
-        if mutant!(M51, self.is_durable(after), true) {
+        if let Some(own) = self.promises.vote(own) {
             self.count_own_vote(&own);
-        } else {
-            self.count_when_durable(own);
         }
         self.send_commit(now, seq, digest, after, out);
     }
@@ -432,44 +430,41 @@ impl Replica {
     /// Sends a commit, or queues it to ride on the next message (PB-1).
     fn send_commit(&mut self, now: Now, seq: SeqNum, digest: Digest, after: Lsn, out: &mut Actions) {
         if !self.config.piggyback {
-            let view = self.view;
+            let view = self.views.view();
             return out.send(Recipient::All, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
         }
-        self.piggyback.commits.push((seq, digest));
-        self.piggyback.after = self.piggyback.after.max(after);
-        let queued = u64::try_from(self.piggyback.commits.len()).unwrap_or(u64::MAX);
+        let queued = self.piggyback.push(seq, digest, after);
         // PB-4: a client waits for this one.
         if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
-            self.flush_commits(out);
+            self.piggyback.flush(self.log.view(), out);
         } else if queued == 1 {
             Self::set_timer(out, Timer::Flush, now.mono_ns.saturating_add(self.config.piggyback_ns));
         }
     }
 
-    /// Sends the queued commits on their own.
-    pub(crate) fn flush_commits(&mut self, out: &mut Actions) {
-        let view = self.log.view();
-        let after = self.piggyback.after;
-        for (seq, digest) in &self.piggyback.commits {
-            let commit = Commit { view, seq: *seq, digest: *digest };
-            out.send(Recipient::All, Kind::Commit, after, |w| commit.encode(w));
-        }
-        self.piggyback_sent(out);
-    }
-
     /// Records that a batch has committed here (committed-local).
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
-        let Some(slot) = self.log.get_mut(seq) else { return };
-        if slot.committed.is_some() {
+        let Some(slot) = self.log.slot_mut(seq) else { return };
+        let Some(digest) = slot.committed_now(cluster) else { return };
+        if !slot.commit(digest) {
             return;
         }
-        let Some(digest) = slot.committed_now(cluster) else { return };
-        slot.committed = Some(digest);
         out.report(Milestone::Committed { seq, digest });
-        let lsn = self.persist(Record::Committed { seq, digest }, out);
-        if let Some(slot) = self.log.get_mut(seq) {
-            slot.committed_lsn = lsn;
+        slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
+    }
+
+    /// Looks again at proposals with requests that were not authentic here.
+    pub(super) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
+        for seq in self.log.numbers() {
+            let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
+            let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
+            if self.is_authentic(&batch, out) {
+                if let Some(slot) = self.log.slot_mut(seq) {
+                    slot.vouch();
+                }
+                self.advance(now, seq, out);
+            }
         }
     }
 }

@@ -6,12 +6,17 @@ use quorate_wire::id::{ClientId, ReplicaId};
 use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReason};
 
 use crate::io::config::RequestAuth;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
+use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::order::slot::Slot;
 use crate::replica::Replica;
+use crate::requests::table::{Client, Pending};
+
+/// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
+const VOUCH_DOUBLINGS_MAX: u32 = 20;
 
 impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
-    pub(crate) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
+    pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
         self.supply_body(now, request, out);
         let mode = self.config.request_auth;
@@ -25,7 +30,7 @@ impl Replica {
         }
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
-        if request.timestamp < client.executed {
+        if request.timestamp < client.executed() {
             // The sender learns from the newer reply: a replica that rejoins with a clock that was set back
             // (RC-6), a client whose record of what it has used is lost (RP-5).
             if request.proof == Proof::Unproven {
@@ -37,7 +42,7 @@ impl Replica {
             return self.on_retransmission(now, request, out);
         }
         // "If the request has already been processed, the replicas simply re-send the reply" [OSDI99 §4.1].
-        if request.timestamp == client.executed {
+        if request.timestamp == client.executed() {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
@@ -54,8 +59,8 @@ impl Replica {
             }
             return self.on_read_request(request, out);
         }
-        if let Some(pending) = &client.pending {
-            let held = &pending.request;
+        if let Some(pending) = client.pending() {
+            let held = pending.request();
             if request.timestamp < held.timestamp {
                 return out.reject(Reject::OldTimestamp);
             }
@@ -74,9 +79,9 @@ impl Replica {
         }
         let Some(client) = self.clients.keep(request, now.mono_ns) else { return };
         if request.operation.len() > separate_above
-            && let Some(pending) = &client.pending
+            && let Some(pending) = client.pending()
         {
-            let body = pending.request.clone();
+            let body = pending.request().clone();
             self.bodies.hold(body);
         } else {
             self.bodies.drop_older(request.client);
@@ -94,7 +99,7 @@ impl Replica {
     }
 
     /// A client's signature was checked: the request counts as authentic, or its client as faulty.
-    pub(crate) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
+    pub(super) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
             if !valid {
@@ -105,10 +110,10 @@ impl Replica {
                 return out.reject(Reject::BadSignature);
             }
             let Some(client) = self.clients.entry(body.client) else { return };
-            let held = client.pending.as_ref().map(|p| &p.request);
+            let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
             let same = held.is_some_and(|held| held.digest == body.digest);
-            if body.timestamp > client.executed && (newer || same) {
+            if body.timestamp > client.executed() && (newer || same) {
                 let id = body.client;
                 if newer && !self.clients.has_bytes_for(id, body.frame().len()) {
                     return out.reject(Reject::OverQuota);
@@ -139,21 +144,21 @@ impl Replica {
             self.batcher.push(client);
             return self.propose(now, out);
         }
-        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
         // large ones have gone to all replicas and are sent again on demand only (TM-2).
-        if pending.request.operation().len() <= self.config.separate_above {
+        if pending.request().operation().len() <= self.config.separate_above {
             let to = Recipient::Replica(self.primary());
-            out.forward(to, Kind::Request, Lsn(0), pending.request.frame());
+            out.forward(to, Kind::Request, Lsn(0), pending.request().frame());
         }
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
-        if pending.request.proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
+        if pending.request().proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
             self.start_waiting(client, now);
             self.watch_requests(now, out);
         } else {
             // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
             // for (TM-2).
-            if pending.request.operation().len() <= self.config.separate_above {
+            if pending.request().operation().len() <= self.config.separate_above {
                 self.vouch(now, client, out);
             }
             self.watch_relays(now, out);
@@ -162,30 +167,30 @@ impl Replica {
 
     /// Counts a request for the request timer, from now on.
     fn start_waiting(&mut self, client: ClientId, now: Now) {
-        let Some(pending) = self.clients.get(client).and_then(|c| c.pending.as_ref()) else { return };
-        let digest = pending.request.digest;
-        let in_progress = self.log.iter().filter(|slot| slot.seq > self.exec.executed);
-        let batches = in_progress.filter_map(|slot| slot.proposal.as_ref()?.batch.as_ref());
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
+        let digest = pending.request().digest;
+        let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
+        let batches = in_progress.filter_map(Slot::proposed);
         let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
-        self.clients.start_waiting(client, now.mono_ns, self.watch.accepted, proposed);
+        self.clients.start_waiting(client, now.mono_ns, self.watch.accepted(), proposed);
     }
 
     /// The client asks again for a request that has not been executed.
     fn on_known_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
-        self.flush_commits(out); // PB-4: somebody is waiting
+        self.piggyback.flush(self.log.view(), out); // PB-4: somebody is waiting
         // It signs now, as one on probation has to, or as a correct client does from its second
         // retransmission on (AU-5).
         let separate_above = self.config.separate_above;
         let Some(client) = self.clients.get_mut(request.client) else { return };
-        let proven = client.pending.as_ref().is_some_and(|p| p.request.proof == Proof::Signed);
+        let proven = client.pending().is_some_and(|p| p.request().proof == Proof::Signed);
         if request.flags.signed && request.proof != Proof::Signed && !proven {
             return self.ask_for_signature(now, request, out);
         }
         let Some(client) = self.clients.renew(request) else { return };
         if request.operation.len() > separate_above
-            && let Some(pending) = &client.pending
+            && let Some(pending) = client.pending()
         {
-            let body = pending.request.clone();
+            let body = pending.request().clone();
             self.bodies.hold(body);
         }
         if self.is_normal() && !self.is_primary() && !self.recovery.is_active() {
@@ -194,41 +199,40 @@ impl Replica {
     }
 
     /// Tells all that a request is authentic here, and counts the replicas that do (TM-2).
-    pub(crate) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+    pub(super) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
-        let must_sign = self.must_sign(now, client);
+        let must_sign = self.clients.must_sign(client, self.config.request_auth, now.mono_ns);
         let Some(entry) = self.clients.get_mut(client) else { return };
-        let Some(pending) = &mut entry.pending else { return };
-        let (timestamp, digest) = (pending.request.timestamp, pending.request.digest);
+        let Some(pending) = entry.pending() else { return };
+        let (timestamp, digest) = (pending.request().timestamp, pending.request().digest);
         // No primary will propose what has to be signed and is not, so none is timed for it (AU-5).
-        if pending.timed || must_sign && pending.request.proof != Proof::Signed {
+        if pending.is_timed() || must_sign && pending.request().proof != Proof::Signed {
             return;
         }
         // Said again and again: the others may not have known the client yet.
-        pending.vouched = pending.vouched.saturating_add(1);
         out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
             ReqAck { client, timestamp, digest }.encode(w);
         });
-        let set = entry.vouch(digest, id);
+        let set = entry.vouch_again(id);
         self.time_if_vouched(now, client, set, out);
     }
 
     /// Another replica holds a request as authentic.
-    pub(crate) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
-        let must_sign = self.must_sign(now, m.client);
+    pub(super) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
+        let must_sign = self.clients.must_sign(m.client, self.config.request_auth, now.mono_ns);
         let leads = self.is_normal() && self.is_primary();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
-        if m.timestamp <= entry.executed {
+        if m.timestamp <= entry.executed() {
             return out.reject(Reject::OldTimestamp);
         }
         let set = entry.vouch(m.digest, from);
-        let pending = entry.pending.as_ref().filter(|p| p.request.digest == m.digest);
-        if leads && must_sign && pending.is_some_and(|p| !p.proposed) {
+        let pending = entry.pending().filter(|p| p.request().digest == m.digest);
+        if leads && must_sign && pending.is_some_and(|p| !p.is_proposed()) {
             self.batcher.push(m.client);
             return self.propose(now, out);
         }
-        if pending.is_some_and(|p| !must_sign || p.request.proof == Proof::Signed) {
+        if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);
         }
     }
@@ -249,8 +253,8 @@ impl Replica {
     /// The client asks again for what was executed: its reply is in the state (RP-2).
     fn on_retransmission(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // RO-5: others may lag where this replica does not; a status lets them catch up.
-        self.status_soon(now, out);
-        self.flush_commits(out);
+        self.peers.send_soon(now, out);
+        self.piggyback.flush(self.log.view(), out);
         let Some(client) = self.clients.get_mut(request.client) else { return };
         if client.may_resend(now.mono_ns) {
             out.push(Action::Resend { client: request.client });
@@ -260,21 +264,22 @@ impl Replica {
     }
 
     /// A backup cannot authenticate a request in this primary's proposal (AU-5).
-    pub(crate) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
-        if m.view != self.view || !self.is_normal() {
+    pub(super) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
+        if m.view != self.views.view() || !self.is_normal() {
             return out.reject(Reject::OtherView);
         }
         if !self.is_primary() {
             return out.reject(Reject::WrongSender);
         }
-        let proposal = self.log.get(m.seq).and_then(|slot| slot.proposal.as_ref());
-        let names = proposal
-            .and_then(|p| p.batch.as_ref())
+        let names = self
+            .log
+            .get(m.seq)
+            .and_then(Slot::proposed)
             .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
-        if !names || m.seq <= self.exec.executed {
+        if !names || m.seq <= self.exec.executed() {
             return out.reject(Reject::Unwanted);
         }
-        let rejecters = self.views.note_req_reject(m.digest, from);
+        let rejecters = self.evidence.note_req_reject(m.digest, from);
         if rejecters < self.cluster.weak() {
             return;
         }
@@ -282,34 +287,55 @@ impl Replica {
         // everywhere. Handing over costs a view change at network speed and no time-out.
         if self.clients.entry(m.client).is_some() {
             self.clients.take_pending(m.client);
-            self.start_probation(now, m.client, out);
+            self.clients.start_probation(m.client, self.config.request_auth, now.mono_ns);
+            out.report(Milestone::OnProbation { client: m.client });
         }
-        self.hand_off(now, out);
-    }
-
-    /// Returns whether a client has to sign, or its requests are ignored.
-    pub(crate) fn must_sign(&self, now: Now, client: ClientId) -> bool {
-        match self.config.request_auth {
-            RequestAuth::Mac => false,
-            RequestAuth::Adaptive => self.clients.on_probation(client, now.mono_ns),
-            RequestAuth::SigMac => true,
-        }
-    }
-
-    /// Takes a client's standing: it has to sign for a while (AU-5).
-    pub(crate) fn start_probation(&mut self, now: Now, client: ClientId, out: &mut Actions) {
-        self.clients.start_probation(client, now.mono_ns);
-        if self.must_sign(now, client) {
-            self.clients.stop_waiting_unsigned(client);
-        }
-        out.report(Milestone::OnProbation { client });
-    }
-
-    /// Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
-    pub(crate) fn hand_off(&mut self, now: Now, out: &mut Actions) {
-        if !self.handing_off {
-            self.handing_off = true;
+        // Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
+        if self.views.hand_off() {
             self.suspect(now, SuspectReason::SelfHandoff, out);
+        }
+    }
+
+    /// Arms the timer for requests that no timer covers yet.
+    pub(super) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
+        if self.watches() && self.watch.start_relay() {
+            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience() / 4));
+        }
+    }
+
+    /// A quarter of the time-out has passed: vouch for what has not been proposed; at half of it,
+    /// send it to the primary again (TM-2).
+    pub(super) fn on_relay_timer(&mut self, now: Now, out: &mut Actions) {
+        self.watch.stop_relay();
+        if !self.watches() {
+            return;
+        }
+        let patience = self.patience();
+        let mut due = core::mem::take(&mut self.scratch);
+        due.clear();
+        let mut more = false;
+        for (client, pending) in self.clients.pending() {
+            let waited = now.mono_ns.saturating_sub(pending.since());
+            more |= !pending.is_timed() || !pending.is_relayed_again();
+            // Said again, but less and less often: nobody else may ever hold it (B31).
+            let wait = (patience / 4) << pending.vouched().min(VOUCH_DOUBLINGS_MAX);
+            if !pending.is_timed() && waited >= wait {
+                due.push(client.0);
+            }
+        }
+        for client in due.iter().copied() {
+            self.vouch(now, quorate_wire::ClientId(client), out);
+        }
+        self.scratch = due;
+        let primary = Recipient::Replica(self.primary());
+        for (_, pending) in self.clients.pending_mut() {
+            if !pending.is_relayed_again() && now.mono_ns.saturating_sub(pending.since()) >= patience / 2 {
+                pending.relay_again();
+                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
+            }
+        }
+        if more {
+            self.watch_relays(now, out);
         }
     }
 }

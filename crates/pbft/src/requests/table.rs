@@ -124,8 +124,8 @@ impl ClientTable {
 
     /// Forgets a lane of a principal for which nothing waits: the one that executed the earliest timestamp.
     fn forget_one(&mut self, principal: u64) -> bool {
-        let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending.is_none());
-        let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed) else { return false };
+        let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending().is_none());
+        let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed()) else { return false };
         let id = *id;
         self.clients.remove(&id);
         self.refused.remove(&id);
@@ -212,32 +212,27 @@ impl ClientTable {
 
     /// Returns every lane that has a request waiting.
     pub(crate) fn pending(&self) -> impl Iterator<Item = (ClientId, &Pending)> {
-        self.clients.iter().filter_map(|(id, client)| Some((*id, client.pending.as_ref()?)))
+        self.clients.iter().filter_map(|(id, client)| Some((*id, client.pending()?)))
     }
 
     /// Returns every lane that has a request waiting.
     pub(crate) fn pending_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut Pending)> {
-        self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending.as_mut()?)))
+        self.clients.iter_mut().filter_map(|(id, client)| Some((*id, client.pending_mut()?)))
     }
 
     /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
     /// number accepted so far, `proposed` whether the request is in one of the proposals.
     pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
-        if let Some(pending) = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut())
-            && !pending.timed
+        if let Some(pending) = self.clients.get_mut(&client).and_then(Client::pending_mut)
+            && pending.start_waiting(now, accepted, proposed)
         {
-            pending.timed = true;
-            // TM-1: time counts from when the timer had reason to run.
-            pending.since = now;
-            pending.passed_over_from = accepted;
-            pending.proposed |= proposed;
-            let entry = (client, pending.request.timestamp);
+            let entry = (client, pending.request().timestamp);
             // A client that moves on leaves its old entry behind: sweep before that adds up (B24).
             if self.waiting.len() >= 2 * self.clients.len().max(64) {
                 let clients = &self.clients;
                 self.waiting.retain(|(client, timestamp)| {
-                    let still = clients.get(client).and_then(|c| c.pending.as_ref());
-                    still.is_some_and(|p| p.timed && p.request.timestamp == *timestamp)
+                    let still = clients.get(client).and_then(Client::pending);
+                    still.is_some_and(|p| p.is_timed() && p.request().timestamp == *timestamp)
                 });
             }
             self.waiting.push_back(entry);
@@ -245,10 +240,10 @@ impl ClientTable {
     }
 
     /// Lets nobody be timed for what a principal has not signed. It waits on, for its signature.
-    pub(crate) fn stop_waiting_unsigned(&mut self, client: ClientId) {
+    fn stop_waiting_unsigned(&mut self, client: ClientId) {
         for (_, client) in self.clients.range_mut(lanes_of(client.principal())) {
-            if let Some(pending) = client.pending.as_mut().filter(|p| p.request.proof != Proof::Signed) {
-                pending.timed = false;
+            if let Some(pending) = client.pending_mut().filter(|p| p.request().proof != Proof::Signed) {
+                pending.stop_waiting();
             }
         }
     }
@@ -260,10 +255,17 @@ impl ClientTable {
 
     /// Records that the primary has proposed a request, if it waits here.
     pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
-        let pending = self.clients.get_mut(&client).and_then(|c| c.pending.as_mut());
-        if let Some(pending) = pending.filter(|p| p.request.digest == *digest) {
-            pending.proposed = true;
+        let pending = self.clients.get_mut(&client).and_then(Client::pending_mut);
+        if let Some(pending) = pending.filter(|p| p.request().digest == *digest) {
+            pending.set_proposed(true);
         }
+    }
+
+    /// Notes whether the request of a client that waits is in a proposal of this view. Returns the request.
+    pub(crate) fn set_proposed(&mut self, client: ClientId, proposed: bool) -> Option<&Pending> {
+        let pending = self.clients.get_mut(&client)?.pending_mut()?;
+        pending.set_proposed(proposed);
+        Some(pending)
     }
 
     /// Returns the oldest request that the timer guards and the primary has not proposed: "this request", not
@@ -271,30 +273,26 @@ impl ClientTable {
     pub(crate) fn oldest_unproposed(&mut self) -> Option<&Pending> {
         let Self { clients, waiting, .. } = self;
         let of = |client: &ClientId, timestamp: Timestamp| {
-            let pending = clients.get(client).and_then(|c| c.pending.as_ref());
-            pending.filter(|p| p.timed && p.request.timestamp == timestamp)
+            let pending = clients.get(client).and_then(Client::pending);
+            pending.filter(|p| p.is_timed() && p.request().timestamp == timestamp)
         };
         while waiting.front().is_some_and(|(client, timestamp)| of(client, *timestamp).is_none()) {
             waiting.pop_front();
         }
-        waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.proposed)
+        waiting.iter().filter_map(|(client, timestamp)| of(client, *timestamp)).find(|p| !p.is_proposed())
     }
 
     /// Gives every waiting request the time from now on: timers stood still until now (TM-5).
     pub(crate) fn restart_clock(&mut self, now: u64) {
         for (_, pending) in self.pending_mut() {
-            pending.since = now;
+            pending.restart_clock(now);
         }
     }
 
     /// Gives every waiting request the time from now on, as a new view begins that takes over numbers up to `last`.
     pub(crate) fn restart_waiting(&mut self, now: u64, last: SeqNum) {
         for (_, pending) in self.pending_mut() {
-            pending.since = now;
-            pending.passed_over_from = last;
-            pending.proposed = false;
-            pending.relayed_again = false;
-            pending.vouched = 0;
+            pending.restart_in_view(now, last);
         }
     }
 
@@ -303,9 +301,9 @@ impl ClientTable {
         let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
         let Some(entry) = self.entry(client) else { return };
         if !refused {
-            entry.executed = entry.executed.max(timestamp);
+            entry.note_executed(timestamp);
         }
-        if entry.pending.as_ref().is_some_and(|p| p.request.timestamp <= timestamp) {
+        if entry.pending().is_some_and(|p| p.request().timestamp <= timestamp) {
             self.take_pending(client);
         }
     }
@@ -326,8 +324,24 @@ impl ClientTable {
         now < self.standing(client).probation_until
     }
 
-    /// Puts a client on probation, longer each time.
-    pub(crate) fn start_probation(&mut self, client: ClientId, now: u64) {
+    /// Returns whether a client has to sign, or its requests are ignored.
+    pub(crate) fn must_sign(&self, client: ClientId, mode: RequestAuth, now: u64) -> bool {
+        match mode {
+            RequestAuth::Mac => false,
+            RequestAuth::Adaptive => self.on_probation(client, now),
+            RequestAuth::SigMac => true,
+        }
+    }
+
+    /// Puts a client on probation, longer each time: it has to sign for a while (AU-5).
+    pub(crate) fn start_probation(&mut self, client: ClientId, mode: RequestAuth, now: u64) {
+        self.lengthen_probation(client, now);
+        if self.must_sign(client, mode, now) {
+            self.stop_waiting_unsigned(client);
+        }
+    }
+
+    fn lengthen_probation(&mut self, client: ClientId, now: u64) {
         let Some(standing) = self.standing_mut(client) else { return };
         let length = PROBATION_NS.saturating_mul(1 << standing.probations.min(20)).min(PROBATION_MAX_NS);
         standing.probations = standing.probations.saturating_add(1);
@@ -376,11 +390,11 @@ impl ClientTable {
         let client = self.clients.get_mut(&client)?;
         // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
         let vouchers = client.vouchers();
-        let pending = client.pending.as_mut()?;
-        let is_signed = pending.request.proof == Proof::Signed;
+        let pending = client.pending_mut()?;
+        let is_signed = pending.request().proof == Proof::Signed;
         // Where only signatures count, nobody takes a request on others' word (AU-2).
         let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
-        let may = !pending.proposed && stands;
+        let may = !pending.is_proposed() && stands;
         may.then_some(pending)
     }
 
@@ -388,7 +402,7 @@ impl ClientTable {
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
         self.refused.clear();
         for client in self.clients.values_mut() {
-            client.executed = Timestamp(0);
+            client.forget_executed();
         }
         for (client, timestamp) in executed {
             self.note_executed(*client, *timestamp);

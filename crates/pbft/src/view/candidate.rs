@@ -12,11 +12,11 @@ use crate::order::votes::bit;
 /// A NEW-VIEW with the VIEW-CHANGEs that it names, as far as they are here.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) message: Arc<Signed<NewView>>,
+    message: Arc<Signed<NewView>>,
     /// In the order of the message.
-    pub(crate) named: Vec<Option<Arc<Signed<ViewChange>>>>,
+    named: Vec<Option<Arc<Signed<ViewChange>>>>,
     /// The PROOFs that it also depends on, once it was found valid: others can receive them.
-    pub(crate) proofs: Vec<Arc<Signed<ProofMessage>>>,
+    proofs: Vec<Arc<Signed<ProofMessage>>>,
 }
 
 impl Candidate {
@@ -24,6 +24,35 @@ impl Candidate {
     pub(crate) fn new(message: Arc<Signed<NewView>>) -> Self {
         let named = alloc::vec![None; message.body().view_changes.len()];
         Self { message, named, proofs: Vec::new() }
+    }
+
+    /// Returns it with all that it rests on: the VIEW-CHANGEs in the order of the message, and PROOFs.
+    pub(crate) fn whole(
+        message: Arc<Signed<NewView>>,
+        named: Vec<Arc<Signed<ViewChange>>>,
+        proofs: Vec<Arc<Signed<ProofMessage>>>,
+    ) -> Self {
+        Self { message, named: named.into_iter().map(Some).collect(), proofs }
+    }
+
+    /// Returns it with the PROOFs that it also depends on, once it was found valid.
+    pub(crate) fn with_proofs(&self, proofs: Vec<Arc<Signed<ProofMessage>>>) -> Self {
+        Self { proofs, ..self.clone() }
+    }
+
+    /// Returns the message.
+    pub(crate) fn message(&self) -> &Arc<Signed<NewView>> {
+        &self.message
+    }
+
+    /// Returns the VIEW-CHANGEs that it names and that are here.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Arc<Signed<ViewChange>>> {
+        self.named.iter().flatten()
+    }
+
+    /// Returns the PROOFs that it also depends on.
+    pub(crate) fn proofs(&self) -> &[Arc<Signed<ProofMessage>>] {
+        &self.proofs
     }
 
     /// Returns its view.

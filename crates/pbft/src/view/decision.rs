@@ -15,6 +15,7 @@
 //!
 //! | | |
 //! |---|---|
+//! | what is enough; which condition fails | `rule` |
 //! | the form of a VIEW-CHANGE and of a NEW-VIEW | `form` |
 //! | the checkpoint `n*`, and how far the decision reaches | `reports` |
 //! | the conditions A1, A2, A3 and B at one number | `number` |
@@ -30,12 +31,15 @@ use quorate_wire::{Cluster, Digest, SeqNum, ViewNum};
 pub use self::form::{ViewChangeOf, well_formed, well_formed_new_view};
 use self::number::{Admits, Open};
 use self::reports::Reports;
+pub use self::rule::Violation;
+use self::rule::enough;
 
 mod form;
 #[cfg(test)]
 mod model;
 mod number;
 mod reports;
+mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -84,23 +88,6 @@ pub enum Verdict {
     },
     /// A condition fails that no further message can repair: the primary is faulty (VV-4).
     Invalid(Violation),
-}
-
-/// Which condition a NEW-VIEW violates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Violation {
-    /// V is smaller than a quorum, or names a replica that is not a member (VV-1).
-    ViewChanges,
-    /// A VIEW-CHANGE in V is for another view.
-    OtherView,
-    /// The checkpoint is not one, or V does not support it.
-    Checkpoint,
-    /// X reaches further than the window.
-    TooLong,
-    /// X ends before what a quorum of V allows (DP-3).
-    TooShort,
-    /// Neither A1 for the batch chosen nor B for null holds at this number.
-    Choice(SeqNum),
 }
 
 /// Decides what the new view takes over, as its primary (spec §11.6).
@@ -188,11 +175,6 @@ pub fn check(
         None if wants.is_empty() => Verdict::Valid,
         None => Verdict::Missing { wants },
     }
-}
-
-/// A quorum of VIEW-CHANGEs; without one of them for mutant M70.
-fn enough(cluster: Cluster) -> usize {
-    mutant!(M70, cluster.quorum(), cluster.quorum() - 1)
 }
 
 /// What mutant M6 does: numbers that are null at the end of X are proposed for again.

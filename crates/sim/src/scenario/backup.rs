@@ -133,7 +133,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     // Against f claims of equal view only the word of every correct replica decides (DP-5): until those that
     // are paused are back, views come and go.
-    Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs claim that a batch prepared which did not")
+    Scenario::new("k6_vc_forged", &["K6"], "VIEW-CHANGEs claim that a batch prepared that did not prepare")
         .expects(&[Expect::Named, VIEW_CHANGES])
         .with(|setup| lying_view_change(setup, BadViewChange::Forged))
         .play(leave_view_0),
@@ -150,7 +150,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k6_vc_checkpoint",
         &["K6", "K9"],
-        "VIEW-CHANGEs claim a later checkpoint than there is",
+        "VIEW-CHANGEs claim a checkpoint that does not exist yet",
     )
     .expects(&[Expect::Named, VIEW_CHANGES])
     .views_max(|_| 1)
@@ -234,7 +234,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "k11_lying_replies",
         &["K11"],
-        "Replies with wrong results, for other requests, lanes and views",
+        "Replies with wrong results, or for other requests, lanes or views",
     )
     .expects(&[Expect::ClientReject(ClientReject::OtherRequest), WRONG_RESULT])
     .views_max(|_| 0)
@@ -305,7 +305,7 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::More)))
     .play(fetch_state),
-    Scenario::new("k14_status_flood", &["K14"], "STATUS messages that miss everything, five hundred a second")
+    Scenario::new("k14_status_flood", &["K14"], "STATUS messages that request every message, five hundred a second")
         .expects(&[Expect::Reject(Reject::TooSoon), Expect::Heard(Kind::Status)])
         .views_max(|_| 0)
         .with(|setup| setup.lying_backups(StatusFlood::default)),

@@ -72,7 +72,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l2_private_proofs",
         &["L2"],
-        "A liar supports another's false claim by PROOFs that the new primary alone is given: views go on (DP-4)",
+        "A liar supports another liar's false claim by PROOFs to the new primary only: the view change completes (DP-4)",
     )
     .sizes(&[7])
     .expects(&[Expect::Heard(Kind::ViewChange), Expect::Heard(Kind::Proof), VIEW_CHANGES])
@@ -107,7 +107,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l6_queue_of_one_client",
         &["L6"],
-        "One client sends what cannot be ordered: what a replica keeps of it has a bound for each client (SR-1)",
+        "One client sends requests that cannot be ordered: a replica keeps a bounded number of them (SR-1)",
     )
     .expects(&[Expect::Noted("flooded")])
     .with(|setup| Setup { config: Config { clients_max: 4096, ..setup.config }, clients: 3, ..setup })
@@ -115,7 +115,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l6_bytes_of_one_client",
         &["L6"],
-        "One client sends long requests on many lanes: what a replica keeps of them has a bound for each client (SR-1)",
+        "One client sends long requests on many lanes: a replica keeps a bounded number of bytes of them (SR-1)",
     )
     .expects(&[Expect::Reject(Reject::OverQuota), Expect::Noted("flooded")])
     .with(|setup| Setup { config: Config { clients_max: 4096, ..setup.config }, clients: 3, ..setup })
@@ -135,7 +135,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l17_questions_far_ahead",
         &["L17"],
-        "A liar numbers its questions for state near the largest number; cleaned, it can ask again (ST-3)",
+        "A liar sends FETCHes with numbers near the largest one; once healed, it gets answers again (ST-3)",
     )
     .expects(&[CLEANED, REJOINED, Expect::Noted("it has asked")])
     .with(|setup| setup.liar(ReplicaId(2), FarQuestions::default))
@@ -154,7 +154,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l18_incarnation_far_ahead",
         &["L18"],
-        "A liar says that it has started as often as can be said; cleaned, it starts as any other (14.3)",
+        "A liar announces a very large count of starts; once healed, it can restart (14.3)",
     )
     .expects(&[
         Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),

@@ -22,7 +22,7 @@ macro_rules! healed {
     ($($at:literal $name:literal;)*) => {
         /// The scenarios: one for each liar of the roster, in its order.
         pub const SCENARIOS: &[Scenario] = &[$(
-            Scenario::new($name, &["L17", "L18"], "This liar is cleaned: the others get as much from it as from any other replica")
+            Scenario::new($name, &["L17", "L18"], "A liar of this kind is healed: the others accept its messages like those of any other replica")
                 .expects(&[Expect::Noted("fully recovered")])
                 .with(lying::<$at>)
                 .play(cleaned::<$at>),

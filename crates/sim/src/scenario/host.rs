@@ -149,7 +149,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "h2_b22_primary_paused",
         &["H2", "B22"],
-        "The primary is paused until the others left its view; its late votes and timers come all at once",
+        "The primary is paused until the others left its view; then its late votes and timers arrive together",
     )
     .expects(&[VIEW_CHANGES, Expect::Reject(Reject::OtherView)])
     .play(|stage| {

@@ -15,7 +15,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "s3_clock_goes_back",
         &["S3"],
-        "A client's clock goes back between two runs: no operation of the second is answered with a reply of the first",
+        "A client's clock goes back between two runs: no operation of the second run gets a reply of the first run",
     )
     .expects(&[Expect::Noted("done although the clock went back")])
     .with(|setup| Setup { clients: 3, ..setup })
@@ -36,7 +36,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "s3_client_put_back",
         &["S3"],
-        "A client forgets which timestamps it has used: what it is told of its operations is true all the same (RP-5)",
+        "A client loses the record of its timestamps: it gets no reply to an older operation for a new one (RP-5)",
     )
     .expects(&[
         Expect::ClientReject(ClientReject::OtherOperation),
@@ -68,7 +68,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l4_primary_makes_requests_up",
         &["L4"],
-        "A primary proposes requests in the names of clients that have not asked for them: that is held against it alone",
+        "A primary proposes requests that their clients did not send: no client is put on probation for that",
     )
     .expects(&[Expect::Reject(Reject::UnprovenRequest), Expect::Noted("no client has lost its standing")])
     .views_max(one_each)
@@ -83,7 +83,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l1_lanes_of_one_client",
         &["L1"],
-        "A client uses lane after lane: others begin new ones, a wiped replica comes back",
+        "A client uses very many lanes: other clients can begin new lanes, and a wiped replica rejoins",
     )
     .expects(&[Expect::Noted("a new lane of another client")])
     .with(|setup| Setup { clients: 3, ..setup })

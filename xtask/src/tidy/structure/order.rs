@@ -30,9 +30,9 @@ const ORDERS: &[(&str, Order)] = &[
         "pbft",
         &[
             "io mutants",
-            "away order",
+            "away order requests",
             // Parts of a replica: they do not know the whole.
-            "client requests view",
+            "checkpoint client execution status view",
             "recovery",
             "replica",
             "recording",
@@ -115,7 +115,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock crowd directory hex identity journal meter ports surroundings timers trouble",
+            "clock crowd directory hex identity journal meter ports services surroundings timers trouble",
             "core outbox side_channel signals wake",
             "secret",
             "members",
@@ -131,14 +131,14 @@ const ORDERS: &[(&str, Order)] = &[
             "enlist files fsck process",
         ],
     ),
-    ("gateways", &["front page", "nfs resp"]),
+    ("gateways", &["front page row", "nfs resp"]),
     (
         "quorum-node",
         &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
     ),
     ("mount", &["opens table words", "server", "work", "kernel", "through"]),
     ("derive", &[]),
-    ("quorate", &["value", "state", "service", "client sim", "program"]),
+    ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
         "bench",
         &[
@@ -163,7 +163,7 @@ const ORDERS: &[(&str, Order)] = &[
             "bench doctor local values",
             "clients liar sim status",
             "fault node",
-            "fs kv nfs quorum resp",
+            "fs gateway kv quorum",
             "demo mount",
             "up",
         ],

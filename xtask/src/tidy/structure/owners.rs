@@ -15,8 +15,8 @@ pub(super) struct Owners {
     /// Fields that are not private, of structs with a method that changes them: `Slot.digest`.
     pub(super) open: Vec<String>,
     /// Methods with `&mut self` that are called on `self` in another file than their own: `Replica.advance`.
-    /// Calls in the file that declares the struct, which dispatches, do not count.
-    pub(super) verbs: Vec<String>,
+    /// Calls in the file that declares the struct, which dispatches, do not count. Each with its file.
+    pub(super) verbs: Vec<(String, String)>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(super) fn owners(modules: &Modules<'_>) -> Owners {
         let crosses =
             |&(o, v, f): &(Owner<'_>, &str, usize)| o == *owner && v == *verb && f != *file && f != home;
         if found.calls.iter().any(crosses) {
-            owners.verbs.push(format!("{}.{verb}", owner.1));
+            owners.verbs.push((format!("{}.{verb}", owner.1), modules.files[*file].to_owned()));
         }
     }
     owners
@@ -215,12 +215,13 @@ mod tests {
         let other =
             "use crate::Replica; impl Replica { fn other(&mut self) { self.advance(); self.view(); } }";
         let found = of(&[("lib.rs", &home), ("b.rs", handlers), ("c.rs", other)]);
-        assert_eq!(found.verbs, ["Replica.advance"]);
+        assert_eq!(found.verbs, [("Replica.advance".to_owned(), "b.rs".to_owned())]);
     }
 
     #[test]
     fn a_verb_of_the_declaring_file_that_a_handler_calls_is_found() {
         let handlers = "use crate::Replica; impl Replica { fn own(&mut self) { self.step(); } }";
-        assert_eq!(of(&[("lib.rs", HOME), ("b.rs", handlers)]).verbs, ["Replica.step"]);
+        let found = of(&[("lib.rs", HOME), ("b.rs", handlers)]);
+        assert_eq!(found.verbs, [("Replica.step".to_owned(), "lib.rs".to_owned())]);
     }
 }

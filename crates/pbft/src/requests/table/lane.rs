@@ -17,19 +17,19 @@ const RESEND_NS: u64 = 10 * MS;
 /// A request that waits to be executed.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    pub(crate) request: Body,
+    request: Body,
     /// In a proposal of this view.
-    pub(crate) proposed: bool,
+    proposed: bool,
     /// When it came, in nanoseconds.
-    pub(crate) since: u64,
+    since: u64,
     /// It counts for the request timer (TM-1, TM-2).
-    pub(crate) timed: bool,
+    timed: bool,
     /// It was sent on to the primary a second time.
-    pub(crate) relayed_again: bool,
+    relayed_again: bool,
     /// How often this replica has said that it holds it.
-    pub(crate) vouched: u32,
+    vouched: u32,
     /// The last number that had been accepted when it began to count for the timer.
-    pub(crate) passed_over_from: SeqNum,
+    passed_over_from: SeqNum,
 }
 
 impl Pending {
@@ -44,15 +44,95 @@ impl Pending {
             passed_over_from: SeqNum(0),
         }
     }
+
+    /// Returns the request.
+    #[inline]
+    pub(crate) fn request(&self) -> &Body {
+        &self.request
+    }
+
+    /// Returns whether it is in a proposal of this view.
+    pub(crate) fn is_proposed(&self) -> bool {
+        self.proposed
+    }
+
+    /// Returns when it came, or when its time began again.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Returns whether it counts for the request timer.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// Returns whether it was sent on to the primary a second time.
+    pub(crate) fn is_relayed_again(&self) -> bool {
+        self.relayed_again
+    }
+
+    /// Returns how often this replica has said that it holds it.
+    pub(crate) fn vouched(&self) -> u32 {
+        self.vouched
+    }
+
+    /// Returns the last number that had been accepted when it began to count for the timer.
+    pub(crate) fn passed_over_from(&self) -> SeqNum {
+        self.passed_over_from
+    }
+
+    /// Notes whether it is in a proposal of this view.
+    #[inline]
+    pub(crate) fn set_proposed(&mut self, proposed: bool) {
+        self.proposed = proposed;
+    }
+
+    /// It is sent on to the primary a second time.
+    pub(crate) fn relay_again(&mut self) {
+        self.relayed_again = true;
+    }
+
+    /// It counts for the request timer from now on. `accepted` is the last number accepted so far. Says whether it did
+    /// not count before.
+    pub(super) fn start_waiting(&mut self, now: u64, accepted: SeqNum, proposed: bool) -> bool {
+        if self.timed {
+            return false;
+        }
+        self.timed = true;
+        // TM-1: time counts from when the timer had reason to run.
+        self.since = now;
+        self.passed_over_from = accepted;
+        self.proposed |= proposed;
+        true
+    }
+
+    /// It does not count for the request timer.
+    pub(super) fn stop_waiting(&mut self) {
+        self.timed = false;
+    }
+
+    /// It has the time from now on.
+    pub(super) fn restart_clock(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// It has the time from now on, in a new view that takes over numbers up to `last`.
+    pub(super) fn restart_in_view(&mut self, now: u64, last: SeqNum) {
+        self.since = now;
+        self.passed_over_from = last;
+        self.proposed = false;
+        self.relayed_again = false;
+        self.vouched = 0;
+    }
 }
 
 /// The record of one client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     /// The last request that was executed and committed.
-    pub(crate) executed: Timestamp,
+    executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
-    pub(crate) pending: Option<Pending>,
+    pending: Option<Pending>,
     /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
     /// of another request changes nothing of what the others have said.
     vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
@@ -62,6 +142,34 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Returns the last request that was executed and committed.
+    #[inline]
+    pub(crate) fn executed(&self) -> Timestamp {
+        self.executed
+    }
+
+    /// Returns the request that waits.
+    #[inline]
+    pub(crate) fn pending(&self) -> Option<&Pending> {
+        self.pending.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn pending_mut(&mut self) -> Option<&mut Pending> {
+        self.pending.as_mut()
+    }
+
+    /// A request was executed and has committed.
+    #[inline]
+    pub(super) fn note_executed(&mut self, timestamp: Timestamp) {
+        self.executed = self.executed.max(timestamp);
+    }
+
+    /// Nothing is known to be executed any more.
+    pub(super) fn forget_executed(&mut self) {
+        self.executed = Timestamp(0);
+    }
+
     /// Returns whether the cached reply may be sent again now (RP-2), and notes it.
     pub(crate) fn may_resend(&mut self, now: u64) -> bool {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
@@ -134,6 +242,14 @@ impl Client {
     pub(super) fn vouchers(&self) -> usize {
         let Some(pending) = &self.pending else { return 0 };
         self.vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count()
+    }
+
+    /// Notes that this replica, `own`, vouches for the waiting request, once more. Returns the set of those who do.
+    pub(crate) fn vouch_again(&mut self, own: quorate_wire::ReplicaId) -> u64 {
+        let Some(pending) = &mut self.pending else { return 0 };
+        pending.vouched = pending.vouched.saturating_add(1);
+        let digest = pending.request.digest;
+        self.vouch(digest, own)
     }
 
     /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).

@@ -3,7 +3,7 @@
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, ReplicaId, ViewNum};
 
-use super::{Violation, enough};
+use super::rule::{Violation, enough};
 use crate::io::step::Reject;
 use crate::order::votes::{bit, size};
 

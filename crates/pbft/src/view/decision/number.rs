@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 use quorate_wire::message::{Prepared, Want};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::enough;
+use super::rule::enough;
 use crate::order::votes::{bit, size};
 
 /// The statements in S about one sequence number.

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::enough;
 use super::form::ViewChangeOf;
 use super::number::{Admits, Number, Row};
+use super::rule::enough;
 use crate::order::votes::bit;
 
 /// The reports of the replicas in S, at most one each (VC-6, B1).

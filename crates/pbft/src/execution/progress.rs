@@ -1,0 +1,199 @@
+//! How far execution has come [OSDI99 §4.2, §5.1], spec §6.
+
+use alloc::collections::VecDeque;
+
+use quorate_wire::Digest;
+use quorate_wire::id::SeqNum;
+
+use crate::io::step::Lsn;
+
+/// How far execution has come. At most one batch is tentative, the one after the last final one (TE-1).
+#[derive(Debug, Default)]
+pub(crate) struct Execution {
+    /// The last batch that was executed and has committed (`last_exec`).
+    executed: SeqNum,
+    /// The last batch handed to the executor, tentative or not.
+    handed_over: SeqNum,
+    /// The last batch handed over that has committed.
+    final_to: SeqNum,
+    /// The last batch whose results are back.
+    returned: SeqNum,
+    /// The origin of the state: the last transfer, the image at the start, or 0.
+    base: SeqNum,
+    /// Results up to here go to nobody: they come of the log of an earlier life, which has answered, or whose
+    /// clients ask again.
+    replayed_to: SeqNum,
+    /// What a reply that reflects the last final batch has to wait for (RO-4).
+    shown: Lsn,
+    /// The batch in the overlay.
+    tentative: Option<(SeqNum, Digest)>,
+    /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
+    undone: VecDeque<SeqNum>,
+    /// The last choice agreed, in nanoseconds of the day (ND-2).
+    last_choice: u64,
+}
+
+impl Execution {
+    /// Returns the last batch that was executed and has committed.
+    #[inline]
+    pub(crate) fn executed(&self) -> SeqNum {
+        self.executed
+    }
+
+    /// Returns the last batch handed to the executor, tentative or not.
+    pub(crate) fn handed_over(&self) -> SeqNum {
+        self.handed_over
+    }
+
+    /// Returns the last batch handed over that has committed.
+    pub(crate) fn final_to(&self) -> SeqNum {
+        self.final_to
+    }
+
+    /// Returns the batch in the overlay.
+    pub(crate) fn tentative(&self) -> Option<(SeqNum, Digest)> {
+        self.tentative
+    }
+
+    /// Returns what a reply that reflects the last final batch has to wait for (RO-4).
+    pub(crate) fn shown(&self) -> Lsn {
+        self.shown
+    }
+
+    /// Returns the last choice agreed, in nanoseconds of the day (ND-2).
+    pub(crate) fn last_choice(&self) -> u64 {
+        self.last_choice
+    }
+
+    /// Returns whether the results of this batch come of the log of an earlier life.
+    pub(crate) fn is_replayed(&self, seq: SeqNum) -> bool {
+        seq <= self.replayed_to
+    }
+
+    /// Returns whether the service is at work: results are still to come.
+    pub(crate) fn is_running(&self) -> bool {
+        self.returned < self.handed_over
+    }
+
+    /// Returns whether all that was handed over is executed and committed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.executed == self.handed_over
+    }
+
+    /// The next batch goes to the executor and has not committed (TE-1).
+    pub(crate) fn run_ahead(&mut self, seq: SeqNum, digest: Digest) {
+        assert!(self.tentative.is_none() && seq == self.handed_over.next());
+        self.handed_over = seq;
+        self.tentative = Some((seq, digest));
+    }
+
+    /// The next batch, which has committed, goes to the executor. Replies wait for the record `shown` from here on.
+    pub(crate) fn hand_over(&mut self, seq: SeqNum, shown: Lsn) {
+        assert!(self.tentative.is_none() && seq == self.handed_over.next());
+        self.handed_over = seq;
+        self.final_to = seq;
+        self.shown = shown;
+    }
+
+    /// The tentative batch has committed. Replies wait for the record `shown` from here on.
+    pub(crate) fn merge(&mut self, shown: Lsn) {
+        assert!(self.tentative.is_some());
+        self.tentative = None;
+        self.final_to = self.handed_over;
+        self.shown = shown;
+    }
+
+    /// The tentative batch does not stay executed. Returns its number.
+    pub(crate) fn undo(&mut self) -> Option<SeqNum> {
+        let (seq, _) = self.tentative.take()?;
+        self.handed_over = self.final_to;
+        if self.returned >= seq {
+            self.returned = self.final_to;
+        } else {
+            self.undone.push_back(seq);
+        }
+        Some(seq)
+    }
+
+    /// Results are back. Says whether they count: those of an undone execution do not.
+    pub(crate) fn take_results(&mut self, seq: SeqNum) -> bool {
+        if self.undone.front() == Some(&seq) {
+            self.undone.pop_front();
+            return false;
+        }
+        assert!(seq == self.returned.next()); // results come in the order of the batches
+        self.returned = seq;
+        true
+    }
+
+    /// Returns the next batch that is both executed and committed, and counts it.
+    pub(crate) fn settle_next(&mut self) -> Option<SeqNum> {
+        if self.executed >= self.returned.min(self.final_to) {
+            return None;
+        }
+        self.executed = self.executed.next();
+        Some(self.executed)
+    }
+
+    /// A batch with this choice has become final (ND-2).
+    pub(crate) fn agree_on(&mut self, choice: u64) {
+        self.last_choice = self.last_choice.max(choice);
+    }
+
+    /// What was handed over so far comes of the log of an earlier life.
+    pub(crate) fn note_replayed(&mut self) {
+        self.replayed_to = self.final_to;
+    }
+
+    /// Replies wait for this record from here on.
+    pub(crate) fn show_after(&mut self, shown: Lsn) {
+        self.shown = shown;
+    }
+
+    /// Begins again after the state was replaced by the one after `seq` (ST-6).
+    pub(crate) fn restart_at(&mut self, seq: SeqNum) {
+        for pending in self.returned.0 + 1..=self.handed_over.0 {
+            self.undone.push_back(SeqNum(pending));
+        }
+        self.base = seq;
+        self.executed = seq;
+        self.handed_over = seq;
+        self.final_to = seq;
+        self.returned = seq;
+        self.tentative = None;
+    }
+
+    /// What holds between any two steps, where the window ends at `high`: I6.
+    pub(crate) fn check(&self, high: SeqNum) {
+        assert!(self.executed <= self.handed_over);
+        // Above the window only by a transfer, whose checkpoint is not known to be stable yet.
+        assert!(self.handed_over <= high.max(self.base));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Digest = Digest([1; 32]);
+
+    /// EX-6: the results of an undone execution come and count no more; the batch is executed again.
+    #[test]
+    fn an_undone_batch_is_executed_again() {
+        let mut exec = Execution::default();
+        exec.run_ahead(SeqNum(1), D);
+        assert_eq!(exec.undo(), Some(SeqNum(1)));
+        exec.hand_over(SeqNum(1), Lsn(0));
+        assert!(!exec.take_results(SeqNum(1)), "of the undone one");
+        assert_eq!(exec.settle_next(), None);
+        assert!(exec.take_results(SeqNum(1)));
+        assert_eq!((exec.settle_next(), exec.settle_next()), (Some(SeqNum(1)), None));
+    }
+
+    /// Batches are executed in the order of their numbers.
+    #[test]
+    #[should_panic(expected = "handed_over.next()")]
+    fn no_batch_is_left_out() {
+        Execution::default().hand_over(SeqNum(2), Lsn(0));
+    }
+}

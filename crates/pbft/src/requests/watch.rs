@@ -1,0 +1,157 @@
+//! What the request timer watches: proposals and how long they take (spec §12.1; [OSDI99 §4.4]).
+
+use quorate_wire::id::SeqNum;
+
+use crate::io::config::Config;
+
+/// The most waits, caused by this replica itself, that are ignored without progress between them (TM-5): claims of
+/// Byzantine replicas about themselves must not keep a backup quiet permanently.
+const EXCUSES_MAX: u32 = 4;
+/// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
+/// waiting now and is set again, which is cheaper than moving it with every request.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// When the request timer is to run out, if it runs.
+    request_armed: Option<u64>,
+    relay_armed: bool,
+    /// Since when there has been an accepted proposal without progress in executing.
+    busy_since: Option<u64>,
+    /// The highest number accepted in this view.
+    accepted: SeqNum,
+    /// Times that a wait was forgiven since something was executed last.
+    excuses: u32,
+    /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
+    p99_ns: u64,
+    /// When records became durable last.
+    durable_at: u64,
+    /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
+    odd_to: SeqNum,
+    timeout_min_ns: u64,
+    timeout_max_ns: u64,
+}
+
+impl Watch {
+    /// Returns a watch with nothing to watch.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            request_armed: None,
+            relay_armed: false,
+            busy_since: None,
+            accepted: SeqNum(0),
+            excuses: 0,
+            p99_ns: config.request_timeout_min_ns / 4,
+            durable_at: 0,
+            odd_to: SeqNum(0),
+            timeout_min_ns: config.request_timeout_min_ns,
+            timeout_max_ns: config.request_timeout_max_ns,
+        }
+    }
+
+    /// Returns `T_REQ` as it has adapted (TM-6): four times what one batch in a hundred exceeds, within the bounds,
+    /// so that a primary cannot talk it up. It takes f + 1 that find so at once (LV-2).
+    pub(crate) fn request_timeout(&self) -> u64 {
+        self.p99_ns.saturating_mul(4).clamp(self.timeout_min_ns, self.timeout_max_ns)
+    }
+
+    /// Returns the highest number accepted in this view.
+    pub(crate) fn accepted(&self) -> SeqNum {
+        self.accepted
+    }
+
+    /// Returns since when there has been an accepted proposal without progress in executing.
+    pub(crate) fn busy_since(&self) -> Option<u64> {
+        self.busy_since
+    }
+
+    /// Returns when records became durable last.
+    pub(crate) fn durable_at(&self) -> u64 {
+        self.durable_at
+    }
+
+    /// Returns whether the request timer runs.
+    pub(crate) fn is_request_armed(&self) -> bool {
+        self.request_armed.is_some()
+    }
+
+    /// The request timer runs until `at`.
+    pub(crate) fn arm_request(&mut self, at: u64) {
+        self.request_armed = Some(at);
+    }
+
+    /// The request timer has run out. Returns when it was to.
+    pub(crate) fn take_request(&mut self) -> Option<u64> {
+        self.request_armed.take()
+    }
+
+    /// The relay timer starts. Says whether it did not run.
+    pub(crate) fn start_relay(&mut self) -> bool {
+        !core::mem::replace(&mut self.relay_armed, true)
+    }
+
+    /// The relay timer has run out.
+    pub(crate) fn stop_relay(&mut self) {
+        self.relay_armed = false;
+    }
+
+    /// Forgives a wait, if there were not too many. Returns how many there were.
+    pub(crate) fn excuse(&mut self) -> Option<u32> {
+        let before = self.excuses;
+        if before >= EXCUSES_MAX {
+            return None;
+        }
+        self.excuses += 1;
+        Some(before)
+    }
+
+    /// Records that a proposal for `seq` was accepted, after this replica had `executed` so far. A NEW-VIEW also brings
+    /// what is executed already: for that nobody waits.
+    pub(crate) fn note_accepted(&mut self, seq: SeqNum, executed: SeqNum, now: u64) {
+        if self.accepted <= executed {
+            self.busy_since = None; // a transfer may have brought what was waited for
+        }
+        self.accepted = self.accepted.max(seq);
+        if mutant!(M99, seq > executed, true) {
+            self.busy_since.get_or_insert(now);
+        }
+    }
+
+    /// Records that batches up to `seq` will take longer than usual: this replica is behind, has started again, or
+    /// has them from a NEW-VIEW. That is no reason to wait longer for the next primary.
+    pub(crate) fn note_odd(&mut self, seq: SeqNum) {
+        self.odd_to = self.odd_to.max(seq);
+    }
+
+    /// Records that `seq` was executed, `took` nanoseconds after it was accepted.
+    pub(crate) fn note_executed(&mut self, seq: SeqNum, took: Option<u64>, now: u64) {
+        self.busy_since = (seq < self.accepted).then_some(now);
+        self.excuses = 0;
+        // Up by an eighth of the difference, down by a hundredth of that: where the two balance,
+        // one sample in a hundred lies above. No single one counts as more than twice the estimate: a stall is
+        // not what batches take.
+        if let Some(took) = took.filter(|_| seq > self.odd_to) {
+            if took > self.p99_ns {
+                self.p99_ns += (took - self.p99_ns).min(self.p99_ns) / 8;
+            } else {
+                self.p99_ns -= (self.p99_ns - took) / 800;
+            }
+        }
+    }
+
+    /// Records that records have become durable.
+    pub(crate) fn note_durable(&mut self, now: u64) {
+        self.durable_at = now;
+    }
+
+    /// Gives what has been accepted the time from now on (TM-5).
+    pub(crate) fn restart_clock(&mut self, now: u64) {
+        self.busy_since = self.busy_since.map(|_| now);
+    }
+
+    /// Begins a view with nothing accepted. What it takes over goes up to `last`.
+    pub(crate) fn start_view(&mut self, last: SeqNum) {
+        self.accepted = SeqNum(0);
+        self.busy_since = None;
+        self.excuses = 0;
+        self.note_odd(last);
+    }
+}

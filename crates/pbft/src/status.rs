@@ -1,0 +1,3 @@
+//! What is known of the other replicas.
+
+pub(crate) mod peers;
