@@ -13,4 +13,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+/// Is the second argument, or the third while the bug named first is active (`quorate_pbft::mutants`).
+macro_rules! mutant {
+    ($id:ident, $right:expr, $wrong:expr) => {
+        if quorate_pbft::mutants::is_active(quorate_pbft::mutants::$id) { $wrong } else { $right }
+    };
+}
+
 pub mod storage;

@@ -124,6 +124,12 @@ impl<C> Queue<C> {
         self.tasks.remove(index)
     }
 
+    /// Returns whether there is a task that can be done: the first one; if the queue is parked, one that may go ahead.
+    pub fn has_next(&self) -> bool {
+        let ahead = |task: &Task<C>| matches!(task, Task::Check(_) | Task::Fetch { .. });
+        if self.is_parked { self.tasks.iter().any(ahead) } else { !self.tasks.is_empty() }
+    }
+
     /// Puts back a task that cannot be done for now. The queue is parked until [`Self::resume`].
     #[cold]
     pub fn park(&mut self, task: Task<C>) {

@@ -1,40 +1,38 @@
-//! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
+//! The disk of a host: simulated files, and on them the storage that a real node uses (H1, H3-H7, H11).
 //!
-//! The log has the format of a node's log: every record carries a checksum over its bytes and the record before it,
-//! and how much of the log was known to be durable when it was written. So a bad record is either a torn tail, which
-//! was not acknowledged and is cut (spec §14.3), or damage to acknowledged data: then the log cannot be trusted and
-//! the replica has lost its state (spec §14.4). Later records show which of the two it is.
+//! Log, images and paged state are those of `quorate_process`. The simulator draws how long a sync takes. A job of
+//! the log's writer runs when its time is over. If the host crashes before, the power goes somewhere within the job.
 
+use std::collections::VecDeque;
+
+use quorate_pbft::config::Durability;
 use quorate_pbft::step::Lsn;
+use quorate_process::storage::io::DiskIo as _;
+use quorate_process::storage::owner::Owner;
+use quorate_process::storage::paged;
+use quorate_process::storage::queue::{LogInbox, LogJob, PageJob, PagesDone, put_record};
+use quorate_process::storage::recover::{self, Past, Storage, Writers};
+use quorate_process::storage::starts::LogState;
+use quorate_service::image::CopiedPages;
+use quorate_service::page::PageLabel;
+use quorate_service::{Executor, Service};
+use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
+use self::files::{LOG_ENDING, SimFiles};
 use crate::rng::{Concern, Rng};
 
-/// One record as it lies on the disk.
-#[derive(Clone, Debug)]
-struct Entry {
-    /// The record's own place; increases along the log.
-    place: u64,
-    /// The replica's name for it, good for one incarnation.
-    lsn: Lsn,
-    /// Up to which place the log was known to be durable when this was written.
-    known: u64,
-    /// Checksum over the checksum before, the place, `known` and the bytes.
-    sum: u64,
-    bytes: Vec<u8>,
-}
+mod files;
 
-/// A checkpoint's state, flushed to the disk.
-#[derive(Clone, Debug)]
-pub struct Image<I> {
-    /// The checkpoint.
-    pub seq: SeqNum,
-    /// Its root.
-    pub root: Digest,
-    /// The state.
-    pub state: I,
-    rotten: bool,
-}
+/// The pages of a replica's state.
+pub type Paged = paged::Paged<SimFiles>;
+
+/// The size of a segment of the log.
+const SEGMENT_BYTES: usize = 64 << 10;
+/// The bytes of a commit's head that its checksum covers, or that are the checksum.
+const HEAD_BYTES: usize = 56;
+/// More changes than a job makes on the disk, usually.
+const CHANGES: usize = 6;
 
 /// How fast a disk is, in nanoseconds for one sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +53,15 @@ impl Pace {
 /// Damage to a disk after everything was durable (H4, H5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// A bit of a record flips.
+    /// A bit of a commit flips.
     BitRot,
-    /// A record reads as zeros.
+    /// A commit reads as zeros.
     Zeroed,
-    /// A record was written over another one.
+    /// A commit was written over another one.
     Misdirected,
-    /// A record that was reported to be durable was never written.
+    /// A segment that was reported to be durable is not there.
     Lost,
-    /// The newest image of a checkpoint no longer matches its root.
+    /// A page of the state no longer has its digest.
     ImageRot,
 }
 
@@ -72,58 +70,93 @@ impl Damage {
     pub const ALL: [Self; 5] = [Self::BitRot, Self::Zeroed, Self::Misdirected, Self::Lost, Self::ImageRot];
 }
 
-/// The result of reading the disk at a start.
+/// What the image's writer has done.
 #[derive(Debug)]
-pub enum Found {
-    /// Nothing: a new disk.
-    Empty,
-    /// Everything that was promised. `cut` says that a torn tail was discarded.
-    Log {
-        /// The records, oldest first.
-        records: Vec<Vec<u8>>,
-        /// There was a torn tail.
-        cut: bool,
+pub enum Imaged {
+    /// The image is durable, and its new pages are in these slots.
+    Done {
+        /// The slots.
+        stored: Vec<(PageLabel, u32)>,
+        /// Whether a part of the log became needless.
+        is_cut: bool,
     },
-    /// Something that was promised is gone: amnesia.
-    Damaged,
+    /// The disk is full.
+    Full,
+    /// There was nothing to do.
+    Nothing,
 }
 
-/// The disk of one replica. Its log holds what [`Disk::trim`] has kept and what came since; its images
-/// are at most two.
-#[derive(Clone, Debug)]
-pub struct Disk<I> {
+/// The disk of one replica.
+#[derive(Debug)]
+pub struct Disk {
     rng: Rng,
+    /// For crashes and damage.
+    faults: Rng,
     pace: Pace,
-    log: Vec<Entry>,
-    next_place: u64,
-    /// Everything up to this place is on the platter.
-    durable: u64,
-    /// The sync in flight covers everything up to this place.
-    syncing: Option<u64>,
-    images: Vec<Image<I>>,
-    incarnation: u64,
-    /// The last durable record when the images or the incarnation were last written.
-    known: u64,
-    /// The replica that writes here has lost its memory, and has not rejoined since.
-    rejoining: bool,
-    full: bool,
+    owner: Owner,
+    files: SimFiles,
+    /// None: no process runs, or it keeps nothing.
+    writers: Option<Writers<SimFiles>>,
+    inbox: LogInbox,
+    /// Records that the inbox has not got yet, in the format of the log.
+    records: Vec<u8>,
+    last: Lsn,
+    /// The job whose time is running.
+    in_flight: Option<LogJob>,
+    /// The last commit has records, and nothing says yet that it is durable.
+    unnoted: bool,
+    /// What waits for the image's writer.
+    pages: VecDeque<PageJob>,
+    newest: Option<SeqNum>,
+    starts: u64,
+    is_full: bool,
+    /// Something other than a crash has changed what it holds.
+    is_spoiled: bool,
 }
 
-impl<I: Clone> Disk<I> {
-    /// Returns an empty disk.
-    pub fn new(seed: u64, index: usize, pace: Pace) -> Self {
+impl Disk {
+    /// Returns the disk of a replica that has never started.
+    pub fn new(seed: u64, index: usize, pace: Pace, owner: Owner) -> Self {
+        let files = SimFiles::default();
+        if let Err(error) = recover::create(&files, owner) {
+            unreachable!("a new disk has space and works: {error}");
+        }
         Self {
             rng: Rng::nth(seed, Concern::Disk, index),
+            faults: Rng::nth(seed, Concern::Disk, index + 1000),
             pace,
-            log: Vec::new(),
-            next_place: 1,
-            durable: 0,
-            syncing: None,
-            images: Vec::new(),
-            incarnation: 0,
-            known: 0,
-            rejoining: false,
-            full: false,
+            owner,
+            files,
+            writers: None,
+            inbox: LogInbox::default(),
+            records: Vec::new(),
+            last: Lsn(0),
+            in_flight: None,
+            unnoted: false,
+            pages: VecDeque::new(),
+            newest: None,
+            starts: 0,
+            is_full: false,
+            is_spoiled: false,
+        }
+    }
+
+    /// Returns a copy, as a snapshot of a machine without power would be.
+    #[must_use]
+    pub fn snapshot(&mut self) -> Self {
+        let files = self.files.copy();
+        files.crash(&mut self.faults, false);
+        Self {
+            rng: self.rng.clone(),
+            faults: self.faults.clone(),
+            files,
+            writers: None,
+            inbox: LogInbox::default(),
+            records: Vec::new(),
+            in_flight: None,
+            pages: VecDeque::new(),
+            is_spoiled: true,
+            ..*self
         }
     }
 
@@ -134,69 +167,105 @@ impl<I: Clone> Disk<I> {
 
     /// Sets whether the disk is full. A full disk finishes no sync (GC-4).
     pub fn set_full(&mut self, full: bool) {
-        self.full = full;
+        self.is_full = full;
+        self.files.set_full(full);
     }
 
-    /// Records a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
-    pub fn start(&mut self, at_least: u64) -> u64 {
-        self.incarnation = (self.incarnation + 1).max(at_least);
-        self.known = self.last_durable();
-        self.incarnation
+    /// Returns a store for the state, which keeps at most `pages_max` pages in memory that the disk has.
+    pub fn store(&self, domains: Domains, page_bytes: usize, pages_max: usize) -> Paged {
+        Paged::new(self.files.clone(), domains, page_bytes, pages_max.saturating_mul(page_bytes))
     }
 
-    /// Clears the log and the images of a replica that has lost its memory, and notes that: what it
-    /// writes from now on is no memory either, until it has rejoined.
-    pub fn forget(&mut self) {
-        self.log.clear();
-        self.images.clear();
-        self.durable = self.next_place - 1;
-        (self.known, self.rejoining) = (0, true);
+    /// Reads the disk at a start. `seconds` is the time of day.
+    pub fn open(&mut self, durability: Durability, seconds: u64) -> (Storage<SimFiles>, Past) {
+        match Storage::open(&self.files, self.owner, durability, seconds, SEGMENT_BYTES) {
+            Ok(found) => found,
+            Err(error) => unreachable!("this disk can be read: {error}"),
+        }
+    }
+
+    /// Loads the state into `executor` and begins to write. Returns the checkpoint of the state, if all of it is there.
+    pub fn begin<S: Service>(
+        &mut self,
+        mut storage: Storage<SimFiles>,
+        executor: &mut Executor<S, Paged>,
+    ) -> Option<(SeqNum, Digest)> {
+        self.files.set_full(false);
+        self.starts = storage.starts();
+        let (found, life) = (storage.load(executor), self.faults.bits());
+        let begun = found.and_then(|found| Ok((found, storage.begin(executor, life)?)));
+        let (found, writers) = match begun {
+            Ok(begun) => begun,
+            Err(error) => unreachable!("this disk can be read and written at a start: {error}"),
+        };
+        self.files.set_full(self.is_full);
+        self.writers = writers;
+        (self.inbox, self.records, self.in_flight) = (LogInbox::default(), Vec::new(), None);
+        self.pages.clear();
+        self.unnoted = false;
+        self.newest = found.map(|(seq, _)| seq);
+        found
     }
 
     /// Records that the replica itself has found that this is no memory (H7), and how often it has started at least.
     pub fn distrust(&mut self, starts: u64) {
-        self.rejoining = true;
-        self.incarnation = self.incarnation.max(starts);
+        self.starts = self.starts.max(starts);
+        self.run_now(&LogJob::SetState { state: LogState::None, starts_min: starts });
     }
 
     /// Returns how many starts there have been.
     pub fn starts(&self) -> u64 {
-        self.incarnation
+        self.starts
     }
 
     /// Records that it has rejoined.
     pub fn rejoined(&mut self) {
-        self.rejoining = false;
+        self.run_now(&LogJob::SetState { state: LogState::Log, starts_min: 0 });
+    }
+
+    /// Does a job that takes no time.
+    fn run_now(&mut self, job: &LogJob) {
+        let Some(writers) = &mut self.writers else { return };
+        if let Err(error) = writers.log.run(job) {
+            unreachable!("this disk does not fail now: {error}");
+        }
     }
 
     /// Returns whether something that was written is not durable yet.
     pub fn is_behind(&self) -> bool {
-        self.log.last().is_some_and(|last| last.place > self.durable)
+        self.writers.is_some() && (!self.records.is_empty() || self.in_flight.is_some())
     }
 
     /// Appends a record; it is not durable yet.
     pub fn append(&mut self, lsn: Lsn, bytes: &[u8]) {
-        let before = self.log.last().map_or(0, |entry| entry.sum);
-        let (place, known) = (self.next_place, self.durable);
-        self.next_place += 1;
-        let sum = checksum(before, place, known, bytes);
-        self.log.push(Entry { place, lsn, known, sum, bytes: bytes.to_vec() });
+        if self.writers.is_some() {
+            put_record(bytes, &mut self.records);
+            self.last = lsn;
+        }
     }
 
     /// Begins a sync if there is something to sync and none is in progress. Returns how long it takes.
     pub fn begin_sync(&mut self) -> Option<u64> {
-        let last = self.log.last()?.place;
-        if self.syncing.is_some() || self.full || last <= self.durable {
+        if self.records.is_empty() || self.in_flight.is_some() || self.is_full {
             return None;
         }
-        self.syncing = Some(last);
+        self.inbox.append(&mut self.records, self.last);
+        self.in_flight = self.inbox.next(false, self.unnoted);
         Some(self.rng.between(self.pace.low_ns, self.pace.high_ns))
     }
 
     /// Ends the sync in flight and returns up to where the log is now durable.
     pub fn end_sync(&mut self) -> Option<Lsn> {
-        self.durable = self.syncing.take()?;
-        self.log.iter().rev().find(|entry| entry.place <= self.durable).map(|entry| entry.lsn)
+        let job = self.in_flight.take()?;
+        // The space for it was there when it began.
+        self.files.set_full(false);
+        let done = self.writers.as_mut()?.log.run(&job);
+        self.files.set_full(self.is_full);
+        self.unnoted = true;
+        match done {
+            Ok(reached) => reached,
+            Err(error) => unreachable!("this disk does not fail now: {error}"),
+        }
     }
 
     /// Returns how long flushing an image takes.
@@ -204,188 +273,156 @@ impl<I: Clone> Disk<I> {
         8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
     }
 
-    /// Keeps an image that has been flushed. The newest two stay.
-    pub fn keep_image(&mut self, seq: SeqNum, root: Digest, state: I) {
-        self.images.retain(|image| image.seq < seq);
-        self.images.push(Image { seq, root, state, rotten: false });
-        let surplus = self.images.len().saturating_sub(2);
-        self.images.drain(..surplus);
-        self.known = self.last_durable();
+    /// Takes the pages of an image.
+    pub fn image(&mut self, copied: CopiedPages, seq: SeqNum, root: Digest) {
+        // One that has not been sealed yet is overtaken. Its pages are part of this one.
+        self.pages.retain(|job| !matches!(job, PageJob::Seal(..)));
+        self.pages.push_back(PageJob::Write(copied));
+        self.pages.push_back(PageJob::Seal(seq, root));
     }
 
-    /// Drops the records that the newest image makes needless, as `obsolete` says (D6). The others are
-    /// written again behind one another, and what they knew is put in terms of those that are left.
-    pub fn trim(&mut self, obsolete: impl Fn(&[u8]) -> bool) {
-        let durable = self.durable;
-        self.log.retain(|entry| entry.place > durable || !obsolete(&entry.bytes));
-        let places: Vec<u64> = self.log.iter().map(|entry| entry.place).collect();
-        let last_upto = |known: u64| match places.partition_point(|place| *place <= known) {
-            0 => 0,
-            count => places[count - 1],
-        };
-        let mut before = 0;
-        for entry in &mut self.log {
-            entry.known = last_upto(entry.known);
-            entry.sum = checksum(before, entry.place, entry.known, &entry.bytes);
-            before = entry.sum;
+    /// A state transfer is over.
+    pub fn adopt(&mut self) {
+        if self.writers.is_some() {
+            self.pages.push_back(PageJob::Adopt);
         }
-        self.known = last_upto(durable);
     }
 
-    /// Returns the highest number that `of` finds in a record that is durable.
-    pub fn newest_durable(&self, of: impl Fn(&[u8]) -> Option<SeqNum>) -> Option<SeqNum> {
-        let durable = self.log.iter().take_while(|entry| entry.place <= self.durable);
-        durable.filter_map(|entry| of(&entry.bytes)).max()
+    /// Writes the image, and cuts the log behind it (D6).
+    pub fn end_image(&mut self) -> Imaged {
+        let Some(writers) = &mut self.writers else { return Imaged::Nothing };
+        let mut imaged = Imaged::Nothing;
+        while let Some(job) = self.pages.pop_front() {
+            match writers.pages.run(&job) {
+                Ok(PagesDone::Sealed(seq, stored)) => {
+                    self.newest = Some(seq);
+                    self.inbox.cut_log(seq);
+                    imaged = Imaged::Done { stored, is_cut: false };
+                }
+                Ok(PagesDone::Written | PagesDone::Staged(_)) => {}
+                Err(error) if error.is_full() => {
+                    self.pages.push_front(job);
+                    return Imaged::Full;
+                }
+                Err(error) => unreachable!("this disk does not fail now: {error}"),
+            }
+        }
+        if let Some(seq) = self.inbox.take_cut() {
+            let before = self.log_bytes();
+            self.run_now(&LogJob::Cut(seq));
+            let is_shorter = self.log_bytes() < before;
+            if let Imaged::Done { is_cut, .. } = &mut imaged {
+                *is_cut = is_shorter;
+            }
+        }
+        imaged
     }
 
-    /// Returns the newest image.
-    pub fn newest(&self) -> Option<&Image<I>> {
-        self.images.last()
+    /// Returns whether something other than a crash has changed what it holds. Without that, nothing durable is lost.
+    pub fn is_spoiled(&self) -> bool {
+        self.is_spoiled
     }
 
-    /// The power goes: of what was not synced some prefix is there, perhaps with a torn record behind
-    /// it, and perhaps with later records behind a hole (H3).
+    /// Returns the checkpoint of the newest image.
+    pub fn newest(&self) -> Option<SeqNum> {
+        self.newest
+    }
+
+    /// The power goes, within what was being written: of what was not synced, any part may be there (H3).
     pub fn crash(&mut self) {
-        self.syncing = None;
-        let first = self.log.partition_point(|entry| entry.place <= self.durable);
-        let unsynced = self.log.len() - first;
-        if unsynced == 0 {
-            return;
-        }
-        let kept = first + self.rng.index(unsynced + 1);
-        let Some(torn) = self.log.get_mut(kept) else { return };
-        match self.rng.below(4) {
-            0 => {
-                let len = self.rng.index(torn.bytes.len());
-                torn.bytes.truncate(len);
-                self.log.truncate(kept + 1);
-            }
-            1 => {
-                // A hole: what was written later is all there.
-                torn.bytes.fill(0);
-                torn.sum = 0;
-            }
-            _ => self.log.truncate(kept),
-        }
+        self.end(false);
     }
 
     /// The power goes before anything of what was not synced has come to the platter (H3).
     pub fn lose_tail(&mut self) {
-        self.syncing = None;
-        let first = self.log.partition_point(|entry| entry.place <= self.durable);
-        self.log.truncate(first);
+        self.end(true);
     }
 
-    /// Does damage to something that was durable, in a way that a start can notice. Says whether there
-    /// was anything to damage.
-    pub fn damage(&mut self, how: Damage) -> bool {
-        if how == Damage::ImageRot {
-            let newest = self.images.last_mut();
-            return newest.is_some_and(|image| !core::mem::replace(&mut image.rotten, true));
+    fn end(&mut self, loses_all: bool) {
+        let job = self.in_flight.take();
+        if let Some(mut writers) = self.writers.take().filter(|_| !loses_all) {
+            if let Some(job) = job {
+                self.files.set_fuse(self.faults.index(CHANGES));
+                let _ = writers.log.run(&job);
+            }
+            if self.faults.one_in(2) {
+                self.files.set_fuse(self.faults.index(CHANGES));
+                while let Some(job) = self.pages.pop_front()
+                    && writers.pages.run(&job).is_ok()
+                {}
+            }
         }
-        let promised = self.log.iter().map(|entry| entry.known).fold(self.known, u64::max);
-        let count = self.log.partition_point(|entry| entry.place <= promised);
-        if count == 0 {
+        self.files.crash(&mut self.faults, loses_all);
+        (self.inbox, self.records) = (LogInbox::default(), Vec::new());
+        self.pages.clear();
+    }
+
+    /// Does damage to something that was durable, in a way that a start can notice. Returns whether there was anything
+    /// to damage.
+    pub fn damage(&mut self, how: Damage) -> bool {
+        self.is_spoiled = true;
+        if how == Damage::ImageRot {
+            return self.newest.is_some() && self.rot_page();
+        }
+        let commits = self.files.written(LOG_ENDING);
+        if commits.is_empty() {
             return false;
         }
-        let victim = self.rng.index(count);
-        let other = self.rng.index(self.log.len());
+        let (name, at, len) = commits[self.faults.index(commits.len())].clone();
+        let (other, other_at, other_len) = commits[self.faults.index(commits.len())].clone();
+        let bit = self.faults.index(8 * HEAD_BYTES);
         match how {
-            Damage::BitRot => {
-                let at = self.rng.index(self.log[victim].bytes.len());
-                match self.log[victim].bytes.get_mut(at) {
-                    Some(byte) => *byte ^= 0x10,
-                    None => self.log[victim].sum ^= 1,
-                }
-            }
-            Damage::Zeroed => {
-                let victim = &mut self.log[victim];
-                victim.bytes.fill(0);
-                (victim.known, victim.sum) = (0, 0);
-            }
+            Damage::BitRot => self.files.spoil(&name, |bytes| bytes[at + bit / 8] ^= 1 << (bit % 8)),
+            Damage::Zeroed => self.files.spoil(&name, |bytes| bytes[at..at + len].fill(0)),
             Damage::Misdirected => {
-                let place = self.log[victim].place;
-                self.log[victim] = Entry { place, ..self.log[other].clone() };
-                self.log[victim].sum ^= u64::from(victim == other);
+                let mut found = vec![0; other_len];
+                self.files
+                    .spoil(&other, |bytes| found.copy_from_slice(&bytes[other_at..other_at + other_len]));
+                if (&name, at) == (&other, other_at) {
+                    found[bit / 8] ^= 1;
+                }
+                found.resize(len, 0);
+                self.files.spoil(&name, |bytes| bytes[at..at + len].copy_from_slice(&found));
             }
-            Damage::Lost => drop(self.log.remove(victim)),
+            Damage::Lost => {
+                let removed = self.files.remove(&name).and_then(|()| self.files.sync_dir("log"));
+                return removed.is_ok();
+            }
             Damage::ImageRot => unreachable!("handled above"),
         }
         true
     }
 
+    /// Flips a bit of a page in its slot. Returns whether there is one.
+    pub fn rot_page(&mut self) -> bool {
+        self.is_spoiled = true;
+        let slots = self.files.written("checkpoint/pages");
+        if slots.is_empty() {
+            return false;
+        }
+        let (name, at, len) = slots[self.faults.index(slots.len())].clone();
+        let bit = self.faults.index(8 * len);
+        self.files.spoil(&name, |bytes| bytes[at + bit / 8] ^= 1 << (bit % 8));
+        true
+    }
+
+    /// Returns how many reads of a page have failed.
+    pub fn page_faults(&self) -> u64 {
+        self.files.page_faults()
+    }
+
     /// Everything is gone (H6).
     pub fn wipe(&mut self) {
-        *self = Self { rng: self.rng.clone(), ..Self::new(0, 0, self.pace) };
-    }
-
-    /// Reads the disk at a start: cuts a torn tail, notices damage.
-    pub fn read(&mut self) -> Found {
-        if self.incarnation == 0 {
-            return Found::Empty;
-        }
-        if self.rejoining || self.images.last().is_some_and(|image| image.rotten) {
-            return Found::Damaged;
-        }
-        let good = self.good();
-        let reached = self.log[..good].last().map_or(0, |entry| entry.place);
-        let promised = self.log.iter().map(|entry| entry.known).fold(self.known, u64::max);
-        if reached < promised {
-            return Found::Damaged;
-        }
-        let cut = good < self.log.len();
-        self.log.truncate(good);
-        for entry in &mut self.log {
-            entry.lsn = Lsn(0); // names of an earlier incarnation
-        }
-        self.durable = reached;
-        let records = self.log.iter().map(|entry| entry.bytes.clone()).collect();
-        Found::Log { records, cut }
-    }
-
-    /// Returns the place of the last record that is durable.
-    fn last_durable(&self) -> u64 {
-        self.log[..self.log.partition_point(|entry| entry.place <= self.durable)]
-            .last()
-            .map_or(0, |e| e.place)
-    }
-
-    /// Returns how many records from the front are whole and in their place.
-    fn good(&self) -> usize {
-        let mut before = 0;
-        for (i, entry) in self.log.iter().enumerate() {
-            if entry.sum != checksum(before, entry.place, entry.known, &entry.bytes) {
-                return i;
-            }
-            before = entry.sum;
-        }
-        self.log.len()
+        self.files.wipe();
+        self.is_spoiled = true;
+        self.writers = None;
+        self.newest = None;
     }
 
     /// Returns the bytes of the log.
     pub fn log_bytes(&self) -> usize {
-        self.log.iter().map(|entry| entry.bytes.len()).sum()
+        self.writers.as_ref().map_or(0, |writers| writers.log.bytes())
     }
-}
-
-/// A 64-bit checksum: enough against accidents, which is all that a disk does.
-fn checksum(before: u64, place: u64, known: u64, bytes: &[u8]) -> u64 {
-    const M: u64 = 0x9fb2_1c65_1e98_df25;
-    let mut sum = before ^ place.wrapping_mul(M) ^ known.rotate_left(32).wrapping_mul(M);
-    let mut mix = |word: u64| {
-        sum = (sum ^ word).wrapping_mul(M);
-        sum ^= sum >> 29;
-    };
-    let mut chunks = bytes.chunks_exact(8);
-    for chunk in &mut chunks {
-        let Ok(word) = chunk.try_into() else { unreachable!("a chunk has eight bytes") };
-        mix(u64::from_le_bytes(word));
-    }
-    let mut tail = [0; 8];
-    tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    mix(u64::from_le_bytes(tail));
-    mix(u64::try_from(bytes.len()).unwrap_or(0));
-    sum
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct Open {
 /// Every fault that is not mended yet.
 pub const OPEN: &[Open] = &[Open {
     finding: "L5",
-    shows: Shows::Seed { service: "kv", n: 4, seed: 0x13fe1, set: &[], plain: false },
+    shows: Shows::Seed { service: "kv", n: 4, seed: 0x138f5, set: &[], plain: false },
     rule: "few views (I23)",
 }];
 

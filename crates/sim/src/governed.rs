@@ -8,6 +8,7 @@ use quorate_service::{Context, Executor, Service};
 use quorate_wire::{ClientId, Door, Principal};
 
 use crate::app::{App, Double};
+use crate::disk::Paged;
 use crate::setup::Keys;
 use crate::world::World;
 
@@ -148,7 +149,7 @@ impl Admission {
     /// Accepts the clients in the committed state; at a start, a stable checkpoint or a new state no others.
     fn receive<S: Service>(
         &mut self,
-        executor: &Executor<S>,
+        executor: &Executor<S, Paged>,
         door: &mut Door,
         keys: &Keys,
         clients: usize,

@@ -1,7 +1,6 @@
 //! A host: the machine that a replica runs on, and the process that runs there while it is up.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use quorate_pbft::recording::Recorder;
@@ -11,7 +10,7 @@ use quorate_wire::{ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
 
 use crate::clock::Clock;
 use crate::core::Core;
-use crate::disk::Disk;
+use crate::disk::{Disk, Paged};
 use crate::governed::Admission;
 use crate::network::{Frame, NodeId};
 use crate::world::Event;
@@ -38,7 +37,7 @@ pub struct Host<S: Service> {
     /// back must not make its new keys look old (KX-1, D8).
     pub key_time: u64,
     /// Its disk.
-    pub disk: Disk<Rc<Vec<u8>>>,
+    pub disk: Disk,
     /// Until then its process executes something, where that keeps it from everything else.
     pub busy_until: u64,
     /// Since when it does not look at its input, where it is paused or executes something.
@@ -52,6 +51,10 @@ pub struct Host<S: Service> {
     /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
     /// raises the count of starts, until it is above the one that the others know.
     pub old_disk: bool,
+    /// The image on its disk is damaged, and there is no other yet.
+    pub imageless: bool,
+    /// Sectors of its disk rot. It counts toward `f`.
+    pub rots: bool,
     /// It counts toward `f`: it has lost its memory and not rejoined yet.
     pub amnesic: bool,
 }
@@ -76,7 +79,7 @@ pub struct Process<S: Service> {
     /// The replica, or a liar in front of it.
     pub core: Box<dyn Core>,
     /// The service and its state.
-    pub executor: Executor<S>,
+    pub executor: Executor<S, Paged>,
     /// The clients that the authenticator knows.
     pub admission: Admission,
     /// When each timer runs out, on the monotonic clock.
@@ -96,7 +99,7 @@ pub struct Process<S: Service> {
     /// A task is in progress.
     pub busy: bool,
     /// The image of a checkpoint is being written.
-    pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
+    pub flushing: Option<(SeqNum, Digest)>,
     /// World time at which that is done.
     pub flushed_at: u64,
 }

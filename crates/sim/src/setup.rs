@@ -6,6 +6,7 @@ use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_process::storage::owner::Owner;
 use quorate_service::registry::Client;
 use quorate_service::{Executor, Options, Steps};
 use quorate_wire::digest::ClusterId;
@@ -17,7 +18,7 @@ use crate::app::{App, Double};
 use crate::checker::Checkers;
 use crate::clock::Clock;
 use crate::core::Core;
-use crate::disk::{Disk, Pace};
+use crate::disk::{Disk, Pace, Paged};
 use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::Host;
@@ -74,6 +75,8 @@ pub struct Setup {
     pub clocks: Vec<(i64, u64)>,
     /// Bytes of a page of the state.
     pub page_bytes: usize,
+    /// How many pages of its state each replica keeps in memory that its disk has.
+    pub pages_in_memory: usize,
     /// Replicas that lie.
     pub liars: BTreeMap<ReplicaId, LiarMaker>,
     /// Replicas that run twice.
@@ -101,6 +104,7 @@ impl Setup {
             inline: false,
             clocks: Vec::new(),
             page_bytes: 1024,
+            pages_in_memory: usize::MAX,
             liars: BTreeMap::new(),
             twins: Vec::new(),
             recorded: Vec::new(),
@@ -195,13 +199,15 @@ impl<A: App> World<A> {
                 life: 0,
                 clock: setup.clocks.get(index).map_or(Clock::RIGHT, |(off, rate)| Clock::usual(*off, *rate)),
                 key_time: 0,
-                disk: Disk::new(*seed, index, setup.disk),
+                disk: Disk::new(*seed, index, setup.disk, Owner { cluster: config.cluster_id, replica: *id }),
                 busy_until: 0,
                 away_since: 0,
                 image_ns: None,
                 process: None,
                 missed: None,
                 old_disk: false,
+                imageless: false,
+                rots: false,
                 amnesic: false,
             });
         }
@@ -240,6 +246,7 @@ impl<A: App> World<A> {
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
             page_bytes: setup.page_bytes,
+            pages_in_memory: setup.pages_in_memory,
             founders,
             clients_max: setup.clients,
             liars: setup.liars,
@@ -270,8 +277,8 @@ impl<A: App> World<A> {
         world
     }
 
-    /// Returns a new executor with the initial state.
-    pub(crate) fn executor(&self, first_rid: u64) -> Executor<A::Service> {
+    /// Returns a new executor with the initial state, for host `h`.
+    pub(crate) fn executor(&self, h: usize, first_rid: u64) -> Executor<A::Service, Paged> {
         let Config { window, checkpoint_interval, clients_max, lanes_max, .. } = self.config;
         let options = Options {
             page_bytes: self.page_bytes,
@@ -283,7 +290,9 @@ impl<A: App> World<A> {
             pool_pages_max: 256,
             first_rid,
         };
-        let executor = Executor::new(self.app.service(), self.config.domains(), options);
+        let domains = self.config.domains();
+        let store = self.hosts[h].disk.store(domains.clone(), self.page_bytes, self.pages_in_memory);
+        let executor = Executor::with_store(self.app.service(), domains, options, store);
         match &self.founders {
             None => executor,
             Some(founders) => executor.governed(founders.clone()),

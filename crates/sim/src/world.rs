@@ -142,6 +142,7 @@ pub struct World<A: App> {
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
+    pub(crate) pages_in_memory: usize,
     /// The clients that are accepted from the start, if the state has a client registry.
     pub(crate) founders: Option<BTreeMap<u64, Client>>,
     /// The number of clients, accepted or not.
@@ -429,6 +430,7 @@ impl<A: App> World<A> {
         if let Some(at) = wake {
             process.wake_at = at;
         }
+        process.executor.relax();
         let sync = host.disk.begin_sync();
         if let Some(at) = wake {
             self.schedule(at, node, Event::Wake);

@@ -158,7 +158,7 @@ impl<D: DiskIo> Log<D> {
         // The space was allocated with the segment, but not all file systems guarantee it: the disk may be full.
         file.write_at(&self.buffer, place)?;
         // Never retried: after a failed sync the content of the disk is unknown (GC-4).
-        file.sync().map_err(DiskError::into_final)?;
+        mutant!(M141, file.sync(), Ok(())).map_err(DiskError::into_final)?;
         *at += size;
         (self.number, self.known, self.link) = (head.number, head.number, link);
         if let Some(commit) = commit::decode(&self.key, &self.buffer) {
@@ -183,7 +183,7 @@ impl<D: DiskIo> Log<D> {
             let _ = self.disk.remove(&name);
             return Err(error);
         }
-        let synced = file.sync_all().and_then(|()| self.disk.sync_dir(LOG));
+        let synced = file.sync_all().and_then(|()| mutant!(M153, self.disk.sync_dir(LOG), Ok(())));
         synced.map_err(DiskError::into_final)?;
         self.segments.push(Segment { first, name, max_seq: 0 });
         self.current = Some((file, 0, room));
@@ -202,7 +202,8 @@ impl<D: DiskIo> Log<D> {
         let mut records = Vec::new();
         let Lasting { view, stable, seen } = &self.lasting;
         let stable = stable.as_ref().map(|(_, bytes)| bytes);
-        for bytes in [view.as_ref(), stable, seen.as_ref()].into_iter().flatten() {
+        let view = mutant!(M151, view.as_ref(), None);
+        for bytes in [view, stable, seen.as_ref()].into_iter().flatten() {
             commit::put(RecordKind::Replica, bytes, &mut records);
         }
         commit::put(RecordKind::Trim, &needed.to_le_bytes(), &mut records);

@@ -183,7 +183,7 @@ impl<D: DiskIo> Paged<D> {
         let cause = match self.read_slot(home.slot, buffer) {
             Ok(()) => {
                 let label = PageLabel { page, modified: home.modified, digest: home.digest };
-                if self.checker.borrow_mut().fits(&label, buffer) {
+                if mutant!(M148, self.checker.borrow_mut().fits(&label, buffer), true) {
                     return Ok(());
                 }
                 String::from("it is another page, an older one, or damaged")
@@ -244,7 +244,7 @@ impl<D: DiskIo> Paged<D> {
             let at = self.hand % self.groups.len();
             self.hand = at + 1;
             let Some(group) = &mut self.groups[at] else { continue };
-            let may_go = group.here.get() & group.stored;
+            let may_go = group.here.get() & mutant!(M146, group.stored, u64::MAX);
             let mut going = may_go & !group.used.get();
             group.used.set(group.used.get() & !may_go);
             let count = going.count_ones();
@@ -256,7 +256,7 @@ impl<D: DiskIo> Paged<D> {
             }
             let count = usize::try_from(count).unwrap_or(0);
             self.here.set(self.here.get() - count);
-            self.clean.set(self.clean.get() - count);
+            self.clean.set(self.clean.get().saturating_sub(count));
             dropped += count;
         }
     }
@@ -301,8 +301,8 @@ impl<D: DiskIo> PageStore for Paged<D> {
         let was = group.content[at].take();
         let was_stored = group.stored & bit != 0;
         if was_stored {
-            group.stored &= !bit;
-            self.stored -= 1;
+            group.stored &= mutant!(M147, !bit, u64::MAX);
+            self.stored -= mutant!(M147, 1, 0);
             self.clean.set(self.clean.get() - usize::from(was.is_some()));
         }
         let (mut here, mut used) = (group.here.get() & !bit, group.used.get() & !bit);

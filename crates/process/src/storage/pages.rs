@@ -263,7 +263,10 @@ impl<D: DiskIo> PageWriter<D> {
             let page = if label.digest == Digest::ZERO { None } else { content.next() };
             let known = self.pending.get(&label.page).or_else(|| self.table.get(&label.page));
             let is_anew = copied.is_anew(label.page);
-            if !is_anew && known.map_or(page.is_none(), |known| known.label == *label) {
+            if !is_anew
+                && known
+                    .map_or(page.is_none(), |known| mutant!(M150, known.label == *label, !known.is_empty()))
+            {
                 same.push(label.page);
                 continue;
             }
@@ -296,6 +299,7 @@ impl<D: DiskIo> PageWriter<D> {
                 self.slots = self.slots.max(entry.slot + 1);
             }
             let before = self.pending.insert(entry.label.page, entry);
+            let before = mutant!(M149, before, before.or(self.table.get(&entry.label.page).copied()));
             self.free.extend(before.filter(|before| !before.is_empty()).map(|before| before.slot));
         }
         Ok(())
@@ -369,7 +373,7 @@ impl<D: DiskIo> PageWriter<D> {
     /// Makes the written pages checkpoint `seq`, durably. Returns the slots of the pages that are new in it, or were
     /// passed again for it. If the disk is full, nothing has changed.
     pub fn seal(&mut self, seq: SeqNum, root: Digest) -> Result<Vec<(PageLabel, u32)>, DiskError> {
-        self.sync()?;
+        mutant!(M143, self.sync(), Ok(()))?;
         let seal = Seal { seq, root, shape: self.shape };
         let worth = 2 * index::size(self.table.len() + self.pending.len()) + SLACK;
         if self.index.is_some() && self.end < worth {
@@ -400,7 +404,7 @@ impl<D: DiskIo> PageWriter<D> {
         let Some(file) = &self.index else { unreachable!("there is an index") };
         let at = u64::try_from(self.end).unwrap_or(u64::MAX);
         file.write_at(&bytes, at)?;
-        file.sync().map_err(DiskError::into_final)?;
+        mutant!(M144, file.sync(), Ok(())).map_err(DiskError::into_final)?;
         self.number += count;
         self.end += bytes.len();
         Ok(())
@@ -418,7 +422,7 @@ impl<D: DiskIo> PageWriter<D> {
         }
         let file = self.disk.open(DRAFT)?;
         file.write_at(&bytes, 0)?;
-        file.sync_all().map_err(DiskError::into_final)?;
+        mutant!(M145, file.sync_all(), Ok(())).map_err(DiskError::into_final)?;
         self.disk.rename(DRAFT, &index_name(generation))?;
         self.disk.sync_dir(CHECKPOINT).map_err(DiskError::into_final)?;
         if self.generation > 0 {

@@ -176,7 +176,7 @@ impl<D: DiskIo> Storage<D> {
             (Some(_), Durability::Memory) => {
                 Err(lost("durability is memory: nothing is kept over a restart"))
             }
-            (Some(found), _) if found.state == LogState::None => {
+            (Some(found), _) if mutant!(M152, found.state == LogState::None, false) => {
                 Err(lost("it had not rejoined when it stopped"))
             }
             (Some(found), Durability::Async) if found.state != LogState::Clean => {
@@ -194,7 +194,7 @@ impl<D: DiskIo> Storage<D> {
                 let scan = Scan::of(disk, &segments, &owner, found.life, segment_bytes)?;
                 match scan.verdict(&found) {
                     Ok(()) => {
-                        starts.count += 1;
+                        starts.count += mutant!(M154, 1, 0);
                         let cut = scan.is_cut();
                         let (log, records) = scan.finish(disk.clone(), &owner, found.life, starts.count)?;
                         return Ok((storage(Some(log), starts, false), Past::Log { records, cut }));

@@ -118,8 +118,22 @@ pub struct Weather {
     normal: Profile,
     /// A client that lies, if there is one.
     pub forger: Option<Forger>,
+    /// Which hosts have disks whose sectors rot: at most `f`.
+    rotting: Vec<usize>,
+    rot_rng: Rng,
     /// Snapshots of disks, with the host they are of. At most one a host.
-    snapshots: Vec<(usize, crate::disk::Disk<std::rc::Rc<Vec<u8>>>)>,
+    snapshots: Vec<(usize, crate::disk::Disk)>,
+}
+
+/// Draws the hosts whose disks rot: with those that lie, at most `f`.
+fn rotting(seed: u64, plan: &Plan) -> Vec<usize> {
+    let mut rng = Rng::nth(seed, Concern::Faults, 0);
+    let cluster = plan.setup.config.cluster;
+    let lies = |h: &usize| plan.faulty.iter().any(|(id, _)| id.index() == *h);
+    let mut hosts: Vec<usize> = (0..cluster.n()).filter(|h| !lies(h)).collect();
+    rng.shuffle(&mut hosts);
+    hosts.truncate(rng.index(cluster.f().saturating_sub(plan.faulty.len()) + 1));
+    hosts
 }
 
 impl Weather {
@@ -139,6 +153,8 @@ impl Weather {
             follows: Vec::new(),
             normal: plan.setup.network,
             forger: None,
+            rotting: rotting(seed, plan),
+            rot_rng: Rng::nth(seed, Concern::Faults, 1),
             snapshots: Vec::new(),
         }
     }
@@ -171,6 +187,12 @@ impl Weather {
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
         self.follow(world);
+        for h in self.rotting.clone() {
+            world.hosts[h].rots = true;
+            if self.rot_rng.one_in(2) {
+                world.rot_page(h);
+            }
+        }
         if world.time() < self.next_at {
             return;
         }
@@ -368,7 +390,7 @@ impl Weather {
     pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
         let bad = |h: usize| {
             let host = &world.hosts[h];
-            !host.correct || host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
+            !host.correct || host.amnesic || host.rots || host.clock.is_wrong() || world.is_suspect(h)
         };
         let mut faulty: Vec<ReplicaId> =
             (0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id).collect();

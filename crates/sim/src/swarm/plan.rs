@@ -12,7 +12,7 @@ use crate::adversary::roster::{self, ROSTER};
 use crate::clock::{DRIFT_MAX, OFFSET_NS_MAX};
 use crate::disk::Pace;
 use crate::network::Profile;
-use crate::rng::Rng;
+use crate::rng::{Concern, Rng};
 use crate::setup::Setup;
 use crate::world::Load;
 
@@ -54,6 +54,9 @@ impl Plan {
         setup.disk = if rng.one_in(6) { Pace { low_ns: 500_000, high_ns: 5_000_000 } } else { Pace::FAST };
         setup.task_time = if rng.one_in(2) { (0, 0) } else { (5_000, rng.between(10_000, 1_000_000)) };
         setup.page_bytes = if rng.one_in(4) { 4096 } else { 512 };
+        // A small part of the state.
+        setup.pages_in_memory =
+            Rng::nth(seed, Concern::Options, 0).pick(&[4, 8, 16, usize::MAX]).unwrap_or(8);
         setup.introduced = !rng.one_in(4);
         let mut kinds = FaultKind::ALL.to_vec();
         kinds.truncate(if plain { FaultKind::PLAIN } else { kinds.len() });

@@ -6,7 +6,7 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient};
 use quorate_service::Task;
 use quorate_wire::message::{Checkpoint, RequestBody};
-use quorate_wire::{ClientId, Kind, Principal, SeqNum};
+use quorate_wire::{ClientId, Kind, Principal};
 
 use super::World;
 use super::faults::INCARNATION_RANDOM_BITS;
@@ -224,7 +224,7 @@ impl<A: App> World<A> {
             return;
         }
         let host = &self.hosts[h];
-        let image = host.disk.newest().map_or(SeqNum(0), |image| image.seq);
+        let image = host.disk.newest().unwrap_or_default();
         if let Ok(checkpoint) = Checkpoint::decode(body) {
             self.checkers.announces(host.id, &checkpoint, image);
         }

@@ -1,13 +1,13 @@
 //! Faults of hosts, and their end: crashes, restarts, pauses, wrong clocks, damaged disks.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
+use quorate_process::storage::recover::Past;
 use quorate_service::Queue;
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
@@ -16,7 +16,8 @@ use quorate_wire::{Batch, Digest, Principal, SeqNum, ViewNum, frame};
 
 use super::{Event, World};
 use crate::app::App;
-use crate::disk::{Damage, Disk, Found, Pace};
+use crate::checker::Violation;
+use crate::disk::{Damage, Disk, Pace, Paged};
 use crate::governed::Admission;
 use crate::host::Process;
 use crate::rng::{Concern, Rng};
@@ -31,76 +32,55 @@ const RECORDING_BYTES_MAX: usize = 1 << 30;
 /// More than one life can ask for: the next one's numbers begin that far above (ST-3).
 const RIDS_PER_LIFE: u64 = 1_000_000;
 
-/// The result of a start's look at the disk.
-enum Past {
-    Nothing,
-    Log { records: Vec<Vec<u8>>, cut: bool },
-    Lost,
-}
-
 impl<A: App> World<A> {
     /// Starts a process on host `h` from what its disk holds.
     pub(crate) fn start_host(&mut self, h: usize) {
-        let first = self.hosts[h].life == 0;
         self.hosts[h].life += 1;
-        let past = match self.hosts[h].disk.read() {
-            Found::Empty if first => Past::Nothing,
-            // Nothing is on the disk, but there has been a life before: it has been lost.
-            Found::Empty | Found::Damaged => Past::Lost,
-            Found::Log { records, cut } => match self.config.durability {
-                // What was not waited for may be missing: it can't be trusted (spec §14.2).
-                Durability::Memory | Durability::Async => Past::Lost,
-                Durability::Sync => Past::Log { records, cut },
-            },
-        };
-        let counter = match past {
-            Past::Nothing | Past::Log { .. } => self.hosts[h].disk.start(0),
-            // The count of starts is lost as well: the time of day serves (spec D8).
-            Past::Lost => {
-                let seconds = self.now(h).wall_ns / 1_000_000_000;
-                self.hosts[h].disk.start(seconds)
-            }
-        };
+        let seconds = self.now(h).wall_ns / 1_000_000_000;
+        let (storage, past) = self.hosts[h].disk.open(self.config.durability, seconds);
         let chance = self.keys_rng.bits() >> (64 - INCARNATION_RANDOM_BITS);
-        let incarnation = (counter << INCARNATION_RANDOM_BITS) | chance;
-        let mut executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
+        let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
+        let first_rid = self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE);
+        let mut executor = self.executor(h, first_rid);
+        let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
+        let before = self.hosts[h].disk.newest();
+        let found = self.hosts[h].disk.begin(storage, &mut executor);
         let resume = match past {
             Past::Nothing => Resume::Fresh { incarnation },
-            Past::Lost => {
+            Past::Lost(why) => {
+                let waited = self.config.durability == Durability::Sync && !self.hosts[h].amnesic;
+                self.check_lost(h, waited, &why);
                 self.lose_memory(h);
                 Resume::Amnesia { incarnation }
             }
             Past::Log { records, cut } => {
-                let image: Option<Rc<Vec<u8>>> = self.hosts[h].disk.newest().map(|image| image.state.clone());
-                let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-                let (mut clients, mut lives) = (Vec::new(), Vec::new());
-                let good = match image {
-                    None => true,
-                    Some(image) => match executor.restore(&image) {
-                        Ok(found) => {
-                            checkpoint = found;
-                            executor.clients(&mut clients);
-                            clients.sort_unstable();
-                            lives = executor.lives().unwrap_or_default();
-                            true
-                        }
-                        Err(_) => false,
-                    },
-                };
-                if good {
-                    self.remember(h, checkpoint.0, &records, cut);
-                    Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
-                } else {
-                    executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
-                    self.lose_memory(h);
-                    Resume::Amnesia { incarnation }
+                let checkpoint = found.unwrap_or(initial);
+                let mut clients = Vec::new();
+                executor.clients(&mut clients);
+                clients.sort_unstable();
+                let lives = executor.lives().unwrap_or_default();
+                let host = &mut self.hosts[h];
+                if found.is_some() {
+                    self.counters.disk("images read");
+                    host.amnesic &= !core::mem::take(&mut host.imageless);
                 }
+                if found.map(|(seq, _)| seq) < before {
+                    self.counters.disk("images lost");
+                    self.check_lost(h, true, "the newest image cannot be loaded");
+                }
+                self.remember(h, checkpoint.0, &records, cut);
+                Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
             }
         };
         self.start_process(h, executor, resume);
     }
 
-    fn start_process(&mut self, h: usize, executor: quorate_service::Executor<A::Service>, resume: Resume) {
+    fn start_process(
+        &mut self,
+        h: usize,
+        executor: quorate_service::Executor<A::Service, Paged>,
+        resume: Resume,
+    ) {
         let host = &self.hosts[h];
         let (id, life) = (host.id, host.life);
         // The same secrets for a replica's second copy, new ones for each life.
@@ -136,10 +116,19 @@ impl<A: App> World<A> {
         self.schedule(self.at, node, Event::Start { life });
     }
 
+    /// A start finds that something is lost: a disk that only crashes have changed loses nothing that was waited for
+    /// (D1, D5).
+    fn check_lost(&mut self, h: usize, waited: bool, why: &str) {
+        let host = &self.hosts[h];
+        if waited && host.correct && !host.disk.is_spoiled() {
+            let text = format!("{} starts from a disk that only crashes have changed: {why}", host.id);
+            self.checkers.note(Err(Violation::new("durable (D1, D5)", text, &[host.id])));
+        }
+    }
+
     fn lose_memory(&mut self, h: usize) {
         let host = &mut self.hosts[h];
-        host.amnesic = true;
-        host.disk.forget();
+        (host.amnesic, host.imageless) = (true, false);
         let id = host.id;
         if host.correct {
             self.checkers.forgot(id);
@@ -271,6 +260,7 @@ impl<A: App> World<A> {
         self.crash(h);
         let done = self.hosts[h].disk.damage(how);
         if done {
+            self.hosts[h].imageless |= how == Damage::ImageRot && !self.hosts[h].amnesic;
             self.hosts[h].amnesic = true;
             self.counters.fault(match how {
                 Damage::BitRot => "bit rot",
@@ -284,15 +274,13 @@ impl<A: App> World<A> {
     }
 
     /// Returns a copy of the disk of host `h`, as a snapshot of its machine would.
-    pub fn snapshot(&self, h: usize) -> Disk<Rc<Vec<u8>>> {
-        let mut disk = self.hosts[h].disk.clone();
-        disk.crash(); // what was on its way to the disk is not in the snapshot
-        disk
+    pub fn snapshot(&mut self, h: usize) -> Disk {
+        self.hosts[h].disk.snapshot()
     }
 
     /// Crashes host `h` and puts an old disk in (H7). One of the same life can't be told from the one
     /// that was there: the count of starts is what gives it away.
-    pub fn put_back(&mut self, h: usize, disk: Disk<Rc<Vec<u8>>>) {
+    pub fn put_back(&mut self, h: usize, disk: Disk) {
         self.crash(h);
         self.hosts[h].disk = disk;
         self.hosts[h].amnesic = true;
@@ -300,6 +288,13 @@ impl<A: App> World<A> {
         self.checkers.misled(self.hosts[h].id);
         self.counters.fault("old disk");
         self.tell(h, || What::Fault("has an old disk put in".to_owned()));
+    }
+
+    /// Flips a bit of a page of the state on the disk of host `h`, which runs on (H4).
+    pub fn rot_page(&mut self, h: usize) {
+        if self.hosts[h].disk.rot_page() {
+            self.counters.disk("pages rotted");
+        }
     }
 
     /// Sets the time of day of host `h` wrong, and lets its clock run fast or slow (H8).

@@ -1,13 +1,12 @@
 //! The service's side of a process: its tasks in order, the walk of a state transfer, the disk.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use quorate_pbft::config::Durability;
-use quorate_pbft::record;
 use quorate_pbft::step::{CachedReply, Input, Lsn, Now, ReadResult, Recipient, SignatureCheck, Ticket};
+use quorate_service::image::CopiedPages;
 use quorate_service::transfer::Refusal;
-use quorate_service::{Step, Task};
+use quorate_service::{PageFault, Step, Task, Unanswered};
 use quorate_wire::codec::Writer;
 use quorate_wire::message::Fetch;
 use quorate_wire::{Batch, ClientId, Digest, Kind, ReplicaId, Replies, SeqNum};
@@ -16,9 +15,13 @@ use super::{Event, World};
 use crate::app::App;
 use crate::checker::{Root, Violation};
 use crate::describe;
+use crate::disk::Imaged;
 use crate::host::Parcel;
 use crate::network::Frame;
 use crate::trace::What;
+
+/// When an image that found the disk full is written again.
+const RETRY_NS: u64 = 20_000_000;
 
 impl<A: App> World<A> {
     /// Puts a task in the service's queue.
@@ -35,7 +38,7 @@ impl<A: App> World<A> {
         let (node, life) = (self.hosts[h].node, self.hosts[h].life);
         while let Some(process) = self.process(h)
             && !process.busy
-            && !process.tasks.is_empty()
+            && process.tasks.has_next()
         {
             process.busy = true;
             let long = !inline || process.tasks.first().is_some_and(Task::is_long);
@@ -63,7 +66,8 @@ impl<A: App> World<A> {
     fn end_task(&mut self, h: usize) {
         // Still busy until then: what the replica adds now comes after this task.
         if let Some(process) = self.process(h)
-            && let Some(task) = process.tasks.take()
+            && let Some(task) =
+                if process.tasks.is_parked() { process.tasks.take_ahead() } else { process.tasks.take() }
         {
             self.do_task(h, task);
         }
@@ -136,13 +140,15 @@ impl<A: App> World<A> {
         }
     }
 
-    fn execute(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool) {
+    fn execute(&mut self, h: usize, seq: SeqNum, batch: &Arc<Batch>, tentative: bool) {
         let mut replies = std::mem::take(&mut self.replies);
         replies.clear();
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
-        if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
-            unreachable!("pages in memory are always there");
+        if let Err(fault) = process.executor.execute(seq, batch, tentative, &mut replies) {
+            process.tasks.park(Task::Execute { seq, batch: Arc::clone(batch), tentative });
+            self.replies = replies;
+            return self.repair(h, fault);
         }
         self.admit_clients(h, false);
         if correct {
@@ -175,14 +181,28 @@ impl<A: App> World<A> {
         }
     }
 
+    /// Asks the others for a page that cannot be read (H4).
+    fn repair(&mut self, h: usize, fault: PageFault) {
+        let host = &mut self.hosts[h];
+        let (id, mono) = (host.id, host.clock.mono(self.at));
+        let peers: Vec<ReplicaId> = self.config.cluster.replicas().filter(|r| *r != id).collect();
+        let Some(process) = &mut host.process else { return };
+        process.executor.repair(mono, fault, &peers, &mut self.steps);
+        self.counters.disk("page faults");
+        self.perform_steps(h);
+    }
+
     /// Takes a checkpoint, and compares the incremental root with a recomputed one (I17).
     fn cut(&mut self, h: usize, seq: SeqNum) {
         let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
         let Some(process) = self.process(h) else { return };
         let root = process.executor.checkpoint(seq);
         if correct {
+            let faults = process.executor.store().pages().faults;
             let computed = process.executor.recompute();
-            if computed != root && !self.is_suspect(h) {
+            // What cannot be read cannot be compared.
+            let is_read = process.executor.store().pages().faults == faults;
+            if computed != root && is_read && !self.is_suspect(h) {
                 let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
                 self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
             }
@@ -198,17 +218,19 @@ impl<A: App> World<A> {
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
         let Some(process) = &mut host.process else { return };
-        let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
+        let newer = host.disk.newest().is_none_or(|newest| newest < seq);
         let needless = !fetched && (process.flushing.is_some() || !newer);
         if durability == Durability::Memory || needless {
             return;
         }
         let Some(root) = process.executor.root_at(seq) else { return };
-        let mut bytes = Vec::new();
-        if !process.executor.image(seq, &mut bytes) {
-            return;
+        let Some(mut saving) = process.executor.begin_save(seq) else { return };
+        let mut copied = CopiedPages::default();
+        if !process.executor.save(&mut saving, usize::MAX, &mut copied) {
+            return process.executor.abandon_save(saving);
         }
-        process.flushing = Some((seq, root, Rc::new(bytes)));
+        host.disk.image(copied, seq, root);
+        process.flushing = Some((seq, root));
         let took = host.disk.image_ns();
         let at = self.at + host.image_ns.unwrap_or(took);
         process.flushed_at = at;
@@ -219,12 +241,29 @@ impl<A: App> World<A> {
     pub(super) fn flushed(&mut self, h: usize) {
         let at = self.at;
         let host = &mut self.hosts[h];
-        let Some(process) = host.process.as_mut().filter(|process| process.flushed_at <= at) else { return };
-        let Some((seq, root, bytes)) = process.flushing.take() else { return };
-        host.disk.keep_image(seq, root, bytes);
-        let stable = host.disk.newest_durable(record::stable_of).unwrap_or_default().min(seq);
-        host.disk.trim(|bytes| record::obsolete(bytes, stable));
+        let Some(process) = &mut host.process else { return };
+        if process.flushed_at > at {
+            return;
+        }
+        let Some((seq, _)) = process.flushing else { return };
+        match host.disk.end_image() {
+            Imaged::Done { stored, is_cut } => {
+                process.executor.note_stored(&stored);
+                host.amnesic &= !core::mem::take(&mut host.imageless);
+                if is_cut {
+                    self.counters.disk("logs cut");
+                }
+            }
+            Imaged::Nothing => {}
+            Imaged::Full => {
+                let (node, life) = (host.node, host.life);
+                self.counters.disk("images on a full disk");
+                return self.schedule(at + RETRY_NS, node, Event::Flushed { life });
+            }
+        }
+        process.flushing = None;
         self.counters.images += 1;
+        self.counters.disk("images written");
         let id = host.id;
         self.checkers.kept(id, seq);
         self.feed(h, Input::Kept { seq });
@@ -259,7 +298,13 @@ impl<A: App> World<A> {
                 Step::Answer { to, kind, body } => self.send_own(h, to, kind, steps.bytes(body).to_vec()),
                 Step::Refused { from, why } => self.refused(h, from, why),
                 Step::Distrusted => self.tell(h, || What::Milestone("distrusts its own pages".to_owned())),
-                Step::PageRestored { .. } => unreachable!("pages in memory are always there"),
+                Step::PageRestored { .. } => {
+                    self.counters.disk("pages repaired");
+                    if let Some(process) = self.process(h) {
+                        process.tasks.resume();
+                    }
+                    self.run_tasks(h);
+                }
                 Step::Installed { seq, root } => self.installed(h, seq, root),
             }
         }
@@ -307,8 +352,20 @@ impl<A: App> World<A> {
         clients.sort_unstable();
         let lives = process.executor.lives();
         self.admit_clients(h, true);
+        self.hosts[h].disk.adopt();
         self.flush(h, seq, true);
         self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
+        // The new state replaces what was to be executed before it.
+        let dropped = self.process(h).map(|process| process.tasks.take_unanswered()).unwrap_or_default();
+        let none = Replies::new();
+        for unanswered in dropped {
+            match unanswered {
+                Unanswered::Batch(seq) => self.feed(h, Input::Executed { seq, replies: &none }),
+                Unanswered::Read(ticket) => {
+                    self.feed(h, Input::Read { ticket: Ticket(ticket), result: ReadResult::NeedsOrder });
+                }
+            }
+        }
     }
 
     /// Returns the time as host `h` sees it.

@@ -1,0 +1,390 @@
+//! The bytes of a simulated disk: files with sectors, names and what of both is durable.
+//!
+//! A write is in the file at once, and durable with the next sync of the file. The name of a file is durable with the
+//! next sync of its directory. A crash keeps everything that is durable. Of the rest it keeps all sectors, none,
+//! those in front, or any; one sector may be torn. Of the changes of names it keeps the first ones.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
+
+use crate::rng::Rng;
+
+/// The bytes that a disk writes atomically, unless the power goes.
+pub(super) const SECTOR: usize = 512;
+
+/// How the names of the log's segments end.
+pub(super) const LOG_ENDING: &str = ".seg";
+
+/// The bytes of one file.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// The sectors that were written since the last sync, as they were before.
+    before: BTreeMap<usize, [u8; SECTOR]>,
+    durable_len: usize,
+    /// The places that were written, with their lengths: where damage may strike.
+    writes: BTreeMap<usize, usize>,
+}
+
+/// A change of names that is not durable yet.
+#[derive(Clone, Debug)]
+enum Renaming {
+    Link(String, u64),
+    Unlink(String),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    renamings: Vec<Renaming>,
+    contents: BTreeMap<u64, Content>,
+    next_id: u64,
+    is_full: bool,
+    /// After so many changes the power goes.
+    fuse: Option<usize>,
+    /// Reads of pages that failed.
+    page_faults: u64,
+}
+
+/// The files of a disk. A clone is the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct SimFiles(Rc<RefCell<Inner>>);
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub struct SimFile {
+    files: SimFiles,
+    id: u64,
+    name: String,
+}
+
+fn error(kind: DiskErrorKind, action: DiskAction, name: &str) -> DiskError {
+    DiskError { kind, action, file: name.to_owned(), cause: format!("{kind:?}") }
+}
+
+impl Inner {
+    /// Counts a change, and fails when the power is gone.
+    fn change(&mut self, action: DiskAction, name: &str) -> Result<(), DiskError> {
+        match &mut self.fuse {
+            Some(0) => Err(error(DiskErrorKind::Failed, action, name)),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn apply(names: &mut BTreeMap<String, u64>, renaming: &Renaming) {
+        match renaming {
+            Renaming::Link(name, id) => _ = names.insert(name.clone(), *id),
+            Renaming::Unlink(name) => _ = names.remove(name),
+        }
+    }
+
+    fn rename(&mut self, renaming: Renaming) {
+        Self::apply(&mut self.names, &renaming);
+        self.renamings.push(renaming);
+    }
+
+    fn forget_nameless(&mut self) {
+        let Self { names, durable_names, renamings, contents, .. } = self;
+        let linked = |id: &u64| renamings.iter().any(|r| matches!(r, Renaming::Link(_, of) if of == id));
+        contents.retain(|id, _| {
+            names.values().chain(durable_names.values()).any(|named| named == id) || linked(id)
+        });
+    }
+}
+
+fn directory(name: &str) -> &str {
+    name.split('/').next().unwrap_or("")
+}
+
+impl SimFiles {
+    /// Returns another disk with the same content.
+    pub(super) fn copy(&self) -> Self {
+        Self(Rc::new(RefCell::new(self.0.borrow().clone())))
+    }
+
+    /// Sets whether no file can grow.
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.0.borrow_mut().is_full = is_full;
+    }
+
+    /// Lets the power go after `changes` more changes, until [`Self::crash`].
+    pub(super) fn set_fuse(&self, changes: usize) {
+        self.0.borrow_mut().fuse = Some(changes);
+    }
+
+    /// Returns how many reads of a page have failed.
+    pub(super) fn page_faults(&self) -> u64 {
+        self.0.borrow().page_faults
+    }
+
+    /// The power has gone. With `loses_all`, nothing that was not durable is there any more.
+    pub(super) fn crash(&self, rng: &mut Rng, loses_all: bool) {
+        let mut inner = self.0.borrow_mut();
+        inner.fuse = None;
+        let kept = if loses_all { 0 } else { rng.index(inner.renamings.len() + 1) };
+        let mut names = core::mem::take(&mut inner.durable_names);
+        inner.renamings.drain(..).take(kept).for_each(|renaming| Inner::apply(&mut names, &renaming));
+        (inner.names, inner.durable_names) = (names.clone(), names);
+        for content in inner.contents.values_mut() {
+            content.crash(rng, loses_all);
+        }
+        inner.forget_nameless();
+    }
+
+    /// Removes everything.
+    pub(super) fn wipe(&self) {
+        *self.0.borrow_mut() = Inner::default();
+    }
+
+    /// Returns the places of what was written to files whose names end so, oldest first, without the last one: file,
+    /// offset and length. Files that were removed since have none.
+    pub(super) fn written(&self, ending: &str) -> Vec<(String, usize, usize)> {
+        let inner = self.0.borrow();
+        let mut found = Vec::new();
+        for (name, id) in inner.names.iter().filter(|(name, _)| name.ends_with(ending)) {
+            let writes = inner.contents.get(id).into_iter().flat_map(|content| &content.writes);
+            found.extend(writes.map(|(at, len)| (name.clone(), *at, *len)));
+        }
+        found.pop();
+        found
+    }
+
+    /// Changes bytes behind the back of whoever uses the disk.
+    pub(super) fn spoil(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut inner = self.0.borrow_mut();
+        let Some(id) = inner.names.get(name).copied() else { return };
+        if let Some(content) = inner.contents.get_mut(&id) {
+            change(&mut content.bytes);
+        }
+    }
+}
+
+impl Content {
+    fn write(&mut self, bytes: &[u8], at: usize) {
+        let end = at + bytes.len();
+        for sector in at / SECTOR..end.div_ceil(SECTOR) {
+            let Self { bytes, before, .. } = self;
+            before.entry(sector).or_insert_with(|| {
+                let mut was = [0; SECTOR];
+                let from = (sector * SECTOR).min(bytes.len());
+                let there = &bytes[from..bytes.len().min(from + SECTOR)];
+                was[..there.len()].copy_from_slice(there);
+                was
+            });
+        }
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(bytes);
+        self.writes.insert(at, bytes.len());
+    }
+
+    fn sync(&mut self) {
+        self.before.clear();
+        self.durable_len = self.bytes.len();
+    }
+
+    fn crash(&mut self, rng: &mut Rng, loses_all: bool) {
+        let mut sectors: Vec<(usize, [u8; SECTOR])> = core::mem::take(&mut self.before).into_iter().collect();
+        if loses_all || rng.one_in(4) {
+            self.bytes.truncate(self.durable_len);
+        } else if !sectors.is_empty() {
+            match rng.below(3) {
+                0 => sectors.clear(),
+                1 => _ = sectors.drain(..rng.index(sectors.len() + 1)),
+                _ => sectors.retain(|_| rng.one_in(2)),
+            }
+        }
+        let torn = if loses_all { usize::MAX } else { rng.index(sectors.len() + 1) };
+        for (index, (sector, was)) in sectors.into_iter().enumerate() {
+            let from = sector * SECTOR;
+            let end = self.bytes.len().min(from + SECTOR);
+            if from >= end {
+                continue;
+            }
+            // Of a torn sector, the first half is new.
+            let half = if index == torn { (end - from) / 2 } else { 0 };
+            self.bytes[from + half..end].copy_from_slice(&was[half..end - from]);
+        }
+        self.durable_len = self.bytes.len();
+    }
+}
+
+impl DiskIo for SimFiles {
+    type File = SimFile;
+
+    fn open(&self, name: &str) -> Result<SimFile, DiskError> {
+        if let Ok(file) = self.open_to_read(name) {
+            return Ok(file);
+        }
+        let mut inner = self.0.borrow_mut();
+        if inner.is_full {
+            return Err(error(DiskErrorKind::Full, DiskAction::Open, name));
+        }
+        inner.change(DiskAction::Open, name)?;
+        inner.next_id += 1;
+        let id = inner.next_id;
+        inner.contents.insert(id, Content::default());
+        inner.rename(Renaming::Link(name.to_owned(), id));
+        Ok(SimFile { files: self.clone(), id, name: name.to_owned() })
+    }
+
+    fn open_to_read(&self, name: &str) -> Result<SimFile, DiskError> {
+        match self.0.borrow().names.get(name) {
+            Some(id) => Ok(SimFile { files: self.clone(), id: *id, name: name.to_owned() }),
+            None => Err(error(DiskErrorKind::Missing, DiskAction::Read, name)),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {
+        let file = self.open_to_read(name)?;
+        let inner = self.0.borrow();
+        Ok(inner.contents.get(&file.id).map(|content| content.bytes.clone()).unwrap_or_default())
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.0.borrow().names.contains_key(name)
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
+        let inner = self.0.borrow();
+        let below = inner.names.keys().filter_map(|name| name.strip_prefix(dir)?.strip_prefix('/'));
+        Ok(below.map(str::to_owned).collect())
+    }
+
+    fn create_dir(&self, _: &str) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut inner = self.0.borrow_mut();
+        inner.change(DiskAction::Rename, from)?;
+        let id = inner.names.get(from).copied();
+        let id = id.ok_or_else(|| error(DiskErrorKind::Missing, DiskAction::Rename, from))?;
+        inner.rename(Renaming::Unlink(from.to_owned()));
+        inner.rename(Renaming::Link(to.to_owned(), id));
+        // In a file that is used again, what was written before does not count.
+        if let Some(content) = inner.contents.get_mut(&id).filter(|_| to.ends_with(LOG_ENDING)) {
+            content.writes.clear();
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut inner = self.0.borrow_mut();
+        inner.change(DiskAction::Remove, name)?;
+        if !inner.names.contains_key(name) {
+            return Err(error(DiskErrorKind::Missing, DiskAction::Remove, name));
+        }
+        inner.rename(Renaming::Unlink(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
+        let mut inner = self.0.borrow_mut();
+        inner.change(DiskAction::Sync, dir)?;
+        let renamings = core::mem::take(&mut inner.renamings);
+        for renaming in renamings {
+            let (Renaming::Link(name, _) | Renaming::Unlink(name)) = &renaming;
+            if directory(name) == dir {
+                Inner::apply(&mut inner.durable_names, &renaming);
+            } else {
+                inner.renamings.push(renaming);
+            }
+        }
+        inner.forget_nameless();
+        Ok(())
+    }
+
+    fn note(&self, note: &DiskNote<'_>) {
+        if let DiskNote::PageFault { .. } = note {
+            self.0.borrow_mut().page_faults += 1;
+        }
+    }
+}
+
+impl SimFile {
+    fn change<T>(
+        &self,
+        action: DiskAction,
+        change: impl FnOnce(&mut Content, bool) -> Option<T>,
+    ) -> Result<T, DiskError> {
+        let mut inner = self.files.0.borrow_mut();
+        inner.change(action, &self.name)?;
+        let is_full = inner.is_full;
+        match inner.contents.get_mut(&self.id) {
+            Some(content) => {
+                change(content, is_full).ok_or_else(|| error(DiskErrorKind::Full, action, &self.name))
+            }
+            None => Err(error(DiskErrorKind::Failed, action, &self.name)),
+        }
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<(), DiskError> {
+        let inner = self.files.0.borrow();
+        let there = inner.contents.get(&self.id).and_then(|content| content.bytes.get(place(at)..));
+        let there = there.and_then(|there| there.get(..bytes.len()));
+        let there = there.ok_or_else(|| error(DiskErrorKind::Failed, DiskAction::Read, &self.name))?;
+        bytes.copy_from_slice(there);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> Result<(), DiskError> {
+        self.change(DiskAction::Write, |content, is_full| {
+            let grows = place(at) + bytes.len() > content.bytes.len();
+            (!(is_full && grows)).then(|| content.write(bytes, place(at)))
+        })
+    }
+
+    fn sync(&self) -> Result<(), DiskError> {
+        self.change(DiskAction::Sync, |content, _| {
+            content.sync();
+            Some(())
+        })
+    }
+
+    fn sync_all(&self) -> Result<(), DiskError> {
+        self.sync()
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DiskError> {
+        self.change(DiskAction::Write, |content, is_full| {
+            let len = place(len).max(content.bytes.len());
+            if is_full && len > content.bytes.len() {
+                return None;
+            }
+            content.bytes.resize(len, 0);
+            Some(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.change(DiskAction::Write, |content, _| {
+            content.bytes.resize(place(len), 0);
+            content.durable_len = content.durable_len.min(content.bytes.len());
+            let (end, sectors) = (content.bytes.len(), content.bytes.len().div_ceil(SECTOR));
+            content.before.retain(|sector, _| *sector < sectors);
+            content.writes.retain(|at, len| *at + *len <= end);
+            Some(())
+        })
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        let inner = self.files.0.borrow();
+        Ok(inner.contents.get(&self.id).map_or(0, |content| content.bytes.len() as u64))
+    }
+}
