@@ -44,7 +44,7 @@ struct Inner {
     contents: BTreeMap<u64, Content>,
     next_id: u64,
     is_full: bool,
-    /// After so many changes the power goes.
+    /// After this many changes the power goes.
     fuse: Option<usize>,
     /// Reads of pages that failed.
     page_faults: u64,
@@ -157,7 +157,7 @@ impl SimFiles {
         found
     }
 
-    /// Changes bytes behind the back of whoever uses the disk.
+    /// Changes bytes of a file, as a disk does that fails silently.
     pub(super) fn spoil(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.0.borrow_mut();
         let Some(id) = inner.names.get(name).copied() else { return };
