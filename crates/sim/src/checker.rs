@@ -365,11 +365,13 @@ impl Checkers {
         }
         let facts = &mut self.facts[id.index()];
         facts.hold(seq, from);
-        if from != Root::Cut {
+        if from == Root::Cut {
+            self.shown.cut(id, seq, root);
+        } else {
             facts.executed = seq;
             facts.tentative = None;
             self.exactly_once.undone(id);
-            self.shown.fetched(id, seq);
+            self.shown.fetched(id, seq, root);
         }
         if !facts.damaged {
             let verdict = self.checkpoints.root(id, seq, root);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_wire::{ClientId, Cluster, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::{ClientId, Cluster, Digest, ReplicaId, SeqNum, Timestamp};
 
 use super::facts::Facts;
 use super::{Verdict, Violation};
@@ -20,6 +20,8 @@ struct Of {
     reads: BTreeMap<ClientId, (Timestamp, SeqNum)>,
     /// The checkpoint that was fetched last, if the state stands on it.
     fetched: SeqNum,
+    /// The checkpoints above it that were reached by executing batches, in this life: the log brings them back.
+    cut: BTreeMap<SeqNum, Digest>,
 }
 
 /// Watches over what replicas have shown.
@@ -69,9 +71,19 @@ impl Shown {
         shown.unwrap_or_default()
     }
 
-    /// The state is that of a fetched checkpoint now.
-    pub fn fetched(&mut self, id: ReplicaId, seq: SeqNum) {
-        self.replicas[id.index()].fetched = seq;
+    /// The state after batch `seq` has this root, and was reached by executing.
+    pub fn cut(&mut self, id: ReplicaId, seq: SeqNum, root: Digest) {
+        self.replicas[id.index()].cut.insert(seq, root);
+    }
+
+    /// The state is that of a fetched checkpoint now. If this replica had reached the same state by executing, a
+    /// repair found nothing to fetch: its log still brings that state back, and what it has said of it holds.
+    pub fn fetched(&mut self, id: ReplicaId, seq: SeqNum, root: Digest) {
+        let of = &mut self.replicas[id.index()];
+        if of.cut.get(&seq) != Some(&root) {
+            of.fetched = seq;
+            of.cut.clear();
+        }
     }
 
     /// It starts from its disk, with the state of checkpoint `seq`.
@@ -79,6 +91,7 @@ impl Shown {
         let of = &mut self.replicas[id.index()];
         of.fetched = of.fetched.min(seq);
         of.reads.clear();
+        of.cut.clear();
     }
 
     /// D5: a CHECKPOINT leaves, and the newest image on the disk is of `image`. Batches below a fetched state are
@@ -140,12 +153,28 @@ mod tests {
     fn a_fetched_state_that_is_not_on_the_disk_is_not_announced() {
         let (mut shown, facts) = shown();
         assert_eq!(shown.announces(&facts, SeqNum(8), SeqNum(0)), Ok(()), "executed here");
-        shown.fetched(R0, SeqNum(16));
+        shown.fetched(R0, SeqNum(16), Digest([1; 32]));
         assert_eq!(shown.announces(&facts, SeqNum(8), SeqNum(8)), Ok(()));
         assert!(shown.announces(&facts, SeqNum(16), SeqNum(8)).is_err());
         assert!(shown.announces(&facts, SeqNum(24), SeqNum(8)).is_err());
         assert_eq!(shown.announces(&facts, SeqNum(16), SeqNum(16)), Ok(()));
         shown.restarted(R0, SeqNum(8));
         assert_eq!(shown.announces(&facts, SeqNum(8), SeqNum(8)), Ok(()));
+    }
+    /// D5: a repair that ends at a state that was executed here leaves the log as good as before. One that ends at
+    /// another state does not.
+    #[test]
+    fn a_repair_that_finds_nothing_to_fetch_takes_nothing_back() {
+        let (mut shown, facts) = shown();
+        for (fetched, is_good) in [(1, true), (2, false)] {
+            shown.cut(R0, SeqNum(16), Digest([1; 32]));
+            shown.fetched(R0, SeqNum(16), Digest([fetched; 32]));
+            assert_eq!(shown.announces(&facts, SeqNum(16), SeqNum(8)).is_ok(), is_good);
+        }
+        shown.restarted(R0, SeqNum(8));
+        shown.cut(R0, SeqNum(16), Digest([1; 32]));
+        shown.restarted(R0, SeqNum(8));
+        shown.fetched(R0, SeqNum(16), Digest([1; 32]));
+        assert!(shown.announces(&facts, SeqNum(16), SeqNum(8)).is_err(), "another life's execution");
     }
 }
