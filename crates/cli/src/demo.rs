@@ -77,12 +77,12 @@ const DEMOS: &[DemoRow] = &[
 
 /// The service of the demo, and the amount of data.
 #[derive(Clone, Copy)]
-pub(crate) struct Plot {
+pub(crate) struct DemoPlan {
     row: &'static DemoRow,
     count: u32,
 }
 
-impl std::fmt::Debug for Plot {
+impl std::fmt::Debug for DemoPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.count, self.row.what)
     }
@@ -99,9 +99,9 @@ pub(crate) struct Counts(Vec<u32>);
 
 impl Counts {
     /// Returns the demo of a service, if it has one.
-    pub(crate) fn plot(&self, service: ServiceName) -> Option<Plot> {
+    pub(crate) fn plot(&self, service: ServiceName) -> Option<DemoPlan> {
         let mut rows = DEMOS.iter().zip(&self.0);
-        rows.find(|(row, _)| row.service == service).map(|(row, count)| Plot { row, count: *count })
+        rows.find(|(row, _)| row.service == service).map(|(row, count)| DemoPlan { row, count: *count })
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Demo {
     pub(crate) dir: Option<PathBuf>,
     /// The gateway's address, if it was given.
     pub(crate) door: Option<SocketAddr>,
-    pub(crate) plot: Plot,
+    pub(crate) plot: DemoPlan,
 }
 
 impl Demo {
@@ -246,7 +246,7 @@ fn start(
 /// Waits until the cluster is usable, and returns the workload.
 fn wait_for(
     up: &mut Child,
-    plot: Plot,
+    plot: DemoPlan,
     door: SocketAddr,
     dir: &Path,
     stop: &AtomicBool,

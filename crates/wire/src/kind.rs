@@ -1,61 +1,126 @@
-//! The kinds of message and how each is sealed, and the flags of a request, which every seal of one covers.
+//! The kinds of message: one row a kind. Also the flags of a request, which every seal of one covers.
 
 use crate::codec::{DecodeError, Decoded};
 
-/// The kinds of message with their number on the wire: the original library's where it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A client's request [OSDI99 §4.1].
-    Request = 1,
-    /// A replica's reply to a client [OSDI99 §4.1].
-    Reply = 2,
-    /// The primary's proposal [OSDI99 §4.2].
-    PrePrepare = 3,
-    /// A backup's agreement to the proposal [OSDI99 §4.2].
-    Prepare = 4,
-    /// The statement that a batch prepared [OSDI99 §4.2].
-    Commit = 5,
-    /// The digest of the state after a batch [OSDI99 §4.3].
-    Checkpoint = 6,
-    /// What a replica has and lacks (spec §10).
-    Status = 7,
-    /// What a replica takes into the next view [OSDI99 §4.4].
-    ViewChange = 8,
-    /// The new primary's decision [OSDI99 §4.4].
-    NewView = 9,
-    /// A signed share of a session key (spec §2.4).
-    NewKey = 11,
-    /// The children of a node of the state's tree (spec §9).
-    MetaData = 12,
-    /// A page of the state (spec §9).
-    Data = 14,
-    /// Asks for a node or page of the state (spec §9).
-    Fetch = 15,
-    /// Asks for bounds on the log (spec RC-4).
-    QueryStable = 16,
-    /// Answers QUERY-STABLE (spec RC-4).
-    ReplyStable = 17,
-    /// The signed wish to leave a view (spec §11.2).
-    Suspect = 18,
-    /// Asks for requests or batches by digest (spec SR-2).
-    BodyFetch = 19,
-    /// A request or batch that was asked for (spec SR-2).
-    Body = 20,
-    /// The statement that a batch committed (spec ST-5).
-    Committed = 21,
-    /// The statement that a batch was pre-prepared (spec DP-4).
-    Proof = 22,
-    /// The statement that a client's request is authentic (spec TM-2).
-    ReqAck = 25,
-    /// Asks for VIEW-CHANGEs that a NEW-VIEW names (spec VV-2).
-    VcFetch = 28,
-    /// The statement that a client's request is not authentic here (spec AU-5).
-    ReqReject = 29,
-    /// A client asks what a replica has to say of itself (for people and monitoring).
-    Probe = 60,
-    /// A replica's answer to PROBE.
-    Statement = 61,
+/// Passes the rows of all kinds to the macro `$with`.
+///
+/// A row has the kind, its number on the wire (the original library's where it has one), its name as the papers print
+/// it, its [`Seal`], and its [`Route`]. What follows the arrow is how its body is read, and its type:
+///
+/// | Word | The body |
+/// |---|---|
+/// | `plain` | is the message |
+/// | `boxed` | is the message, which is large and rare |
+/// | `signed` | is evidence: it is kept with the frame that proves it |
+/// | `own` | is read in a way of its own |
+///
+/// A kind without an arrow stays in the authenticator.
+macro_rules! kinds {
+    ($with:ident) => {
+        $with! {
+            /// A client's request [OSDI99 §4.1].
+            Request = 1, "REQUEST", Authenticator, ToReplica => own Request<'a>;
+            /// A replica's reply to a client [OSDI99 §4.1].
+            Reply = 2, "REPLY", Mac, FromReplica => own Reply<'a>;
+            /// The primary's proposal [OSDI99 §4.2].
+            PrePrepare = 3, "PRE-PREPARE", Authenticator, Among => own PrePrepare<'a>;
+            /// A backup's agreement to the proposal [OSDI99 §4.2].
+            Prepare = 4, "PREPARE", Authenticator, Among => plain Prepare<'a>;
+            /// The statement that a batch prepared [OSDI99 §4.2].
+            Commit = 5, "COMMIT", Authenticator, Among => plain Commit;
+            /// The digest of the state after a batch [OSDI99 §4.3].
+            Checkpoint = 6, "CHECKPOINT", Authenticator, Among => plain Checkpoint;
+            /// What a replica has and lacks (spec §10).
+            Status = 7, "STATUS", Authenticator, Among => plain Status<'a>;
+            /// What a replica takes into the next view [OSDI99 §4.4].
+            ViewChange = 8, "VIEW-CHANGE", Signature, Among => signed ViewChange;
+            /// The new primary's decision [OSDI99 §4.4].
+            NewView = 9, "NEW-VIEW", Signature, Among => signed NewView;
+            /// A signed share of a session key (spec §2.4).
+            NewKey = 11, "NEW-KEY", Signature, WithReplica;
+            /// The children of a node of the state's tree (spec §9).
+            MetaData = 12, "META-DATA", Mac, Among => plain MetaData<'a>;
+            /// A page of the state (spec §9).
+            Data = 14, "DATA", Mac, Among => plain Data<'a>;
+            /// Asks for a node or page of the state (spec §9).
+            Fetch = 15, "FETCH", Authenticator, Among => plain Fetch;
+            /// Asks for bounds on the log (spec RC-4).
+            QueryStable = 16, "QUERY-STABLE", Authenticator, Among => plain QueryStable;
+            /// Answers QUERY-STABLE (spec RC-4).
+            ReplyStable = 17, "REPLY-STABLE", Mac, Among => plain ReplyStable;
+            /// The signed wish to leave a view (spec §11.2).
+            Suspect = 18, "SUSPECT", Signature, Among => own Suspect;
+            /// Asks for requests or batches by digest (spec SR-2).
+            BodyFetch = 19, "BODY-FETCH", Mac, Among => plain BodyFetch<'a>;
+            /// A request or batch that was asked for (spec SR-2).
+            Body = 20, "BODY", Mac, Among => own BodyMessage<'a>;
+            /// The statement that a batch committed (spec ST-5).
+            Committed = 21, "COMMITTED", Mac, Among => plain Committed;
+            /// The statement that a batch was pre-prepared (spec DP-4).
+            Proof = 22, "PROOF", Signature, Among => signed ProofMessage;
+            /// The statement that a client's request is authentic (spec TM-2).
+            ReqAck = 25, "REQ-ACK", Authenticator, Among => plain ReqAck;
+            /// Asks for VIEW-CHANGEs that a NEW-VIEW names (spec VV-2).
+            VcFetch = 28, "VC-FETCH", Mac, Among => plain VcFetch;
+            /// The statement that a client's request is not authentic here (spec AU-5).
+            ReqReject = 29, "REQ-REJECT", Mac, Among => plain ReqReject;
+            /// A client asks what a replica has to say of itself (for people and monitoring).
+            Probe = 60, "PROBE", Authenticator, Asks => plain Probe;
+            /// A replica's answer to PROBE.
+            Statement = 61, "STATEMENT", Mac, Tells => boxed Statement;
+        }
+    };
+}
+pub(crate) use kinds;
+
+macro_rules! declare {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $seal:ident, $route:ident
+        $(=> $way:ident $body:ty)?;)*) => {
+        /// The kinds of message with their number on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Kind { $($(#[$doc])* $kind = $number,)* }
+
+        impl Kind {
+            /// Every kind that this version sends.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$kind),*];
+
+            /// Returns the kind with this number on the wire.
+            pub fn from_wire(number: u8) -> Decoded<Self> {
+                Ok(match number {
+                    $($number => Self::$kind,)*
+                    _ => return Err(DecodeError::UnknownKind(number)),
+                })
+            }
+
+            /// Returns how the kind is authenticated (spec §2.1).
+            pub fn seal(self) -> Seal {
+                match self { $(Self::$kind => Seal::$seal,)* }
+            }
+
+            /// Returns between whom the kind travels.
+            pub(crate) fn route(self) -> Route {
+                match self { $(Self::$kind => Route::$route,)* }
+            }
+
+            /// Returns the name as the papers print it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds!(declare);
+
+impl Kind {
+    /// The kinds that are the node's own: they tell people how a replica is, and agreement never sees them.
+    pub const OF_THE_NODE: [Self; 2] = [Self::Probe, Self::Statement];
+
+    /// Returns the number on the wire.
+    pub fn to_wire(self) -> u8 {
+        self as u8
+    }
 }
 
 /// How a kind of message is authenticated on its way out.
@@ -69,131 +134,34 @@ pub enum Seal {
     Signature,
 }
 
-impl Kind {
-    /// Every kind that this version sends.
-    pub const ALL: [Self; 25] = [
-        Self::Request,
-        Self::Reply,
-        Self::PrePrepare,
-        Self::Prepare,
-        Self::Commit,
-        Self::Checkpoint,
-        Self::Status,
-        Self::ViewChange,
-        Self::NewView,
-        Self::NewKey,
-        Self::MetaData,
-        Self::Data,
-        Self::Fetch,
-        Self::QueryStable,
-        Self::ReplyStable,
-        Self::Suspect,
-        Self::BodyFetch,
-        Self::Body,
-        Self::Committed,
-        Self::Proof,
-        Self::ReqAck,
-        Self::VcFetch,
-        Self::ReqReject,
-        Self::Probe,
-        Self::Statement,
-    ];
+/// Between whom a kind of message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// From a replica to a replica.
+    Among,
+    /// From anyone to a replica: a replica may act as a client.
+    ToReplica,
+    /// From a replica to anyone.
+    FromReplica,
+    /// From a client to a replica.
+    Asks,
+    /// From a replica to a client.
+    Tells,
+    /// Between a replica and anyone, in either direction.
+    WithReplica,
+}
 
-    /// The kinds that are the node's own: they tell people how a replica is, and agreement never sees them.
-    pub const OF_THE_NODE: [Self; 2] = [Self::Probe, Self::Statement];
-
-    /// Returns the kind with this number on the wire.
-    pub fn from_wire(number: u8) -> Decoded<Self> {
-        Ok(match number {
-            1 => Self::Request,
-            2 => Self::Reply,
-            3 => Self::PrePrepare,
-            4 => Self::Prepare,
-            5 => Self::Commit,
-            6 => Self::Checkpoint,
-            7 => Self::Status,
-            8 => Self::ViewChange,
-            9 => Self::NewView,
-            11 => Self::NewKey,
-            12 => Self::MetaData,
-            14 => Self::Data,
-            15 => Self::Fetch,
-            16 => Self::QueryStable,
-            17 => Self::ReplyStable,
-            18 => Self::Suspect,
-            19 => Self::BodyFetch,
-            20 => Self::Body,
-            21 => Self::Committed,
-            22 => Self::Proof,
-            25 => Self::ReqAck,
-            28 => Self::VcFetch,
-            29 => Self::ReqReject,
-            60 => Self::Probe,
-            61 => Self::Statement,
-            _ => return Err(DecodeError::UnknownKind(number)),
-        })
-    }
-
-    /// Returns the number on the wire.
-    pub fn to_wire(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns how the kind is authenticated (spec §2.1).
-    pub fn seal(self) -> Seal {
+impl Route {
+    /// Returns whether a frame may come from such a sender to such a receiver.
+    #[inline]
+    pub(crate) fn may(self, replica_sends: bool, replica_receives: bool) -> bool {
         match self {
-            Self::Reply
-            | Self::MetaData
-            | Self::Data
-            | Self::ReplyStable
-            | Self::BodyFetch
-            | Self::Body
-            | Self::Committed
-            | Self::VcFetch
-            | Self::ReqReject
-            | Self::Statement => Seal::Mac,
-            Self::Request
-            | Self::PrePrepare
-            | Self::Prepare
-            | Self::Commit
-            | Self::Checkpoint
-            | Self::Status
-            | Self::Fetch
-            | Self::QueryStable
-            | Self::ReqAck
-            | Self::Probe => Seal::Authenticator,
-            Self::ViewChange | Self::NewView | Self::NewKey | Self::Suspect | Self::Proof => Seal::Signature,
-        }
-    }
-
-    /// Returns the name as the papers print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Request => "REQUEST",
-            Self::Reply => "REPLY",
-            Self::PrePrepare => "PRE-PREPARE",
-            Self::Prepare => "PREPARE",
-            Self::Commit => "COMMIT",
-            Self::Checkpoint => "CHECKPOINT",
-            Self::Status => "STATUS",
-            Self::ViewChange => "VIEW-CHANGE",
-            Self::NewView => "NEW-VIEW",
-            Self::NewKey => "NEW-KEY",
-            Self::MetaData => "META-DATA",
-            Self::Data => "DATA",
-            Self::Fetch => "FETCH",
-            Self::QueryStable => "QUERY-STABLE",
-            Self::ReplyStable => "REPLY-STABLE",
-            Self::Suspect => "SUSPECT",
-            Self::BodyFetch => "BODY-FETCH",
-            Self::Body => "BODY",
-            Self::Committed => "COMMITTED",
-            Self::Proof => "PROOF",
-            Self::ReqAck => "REQ-ACK",
-            Self::VcFetch => "VC-FETCH",
-            Self::ReqReject => "REQ-REJECT",
-            Self::Probe => "PROBE",
-            Self::Statement => "STATEMENT",
+            Self::Among => replica_sends && replica_receives,
+            Self::ToReplica => replica_receives,
+            Self::FromReplica => replica_sends,
+            Self::Asks => !replica_sends && replica_receives,
+            Self::Tells => replica_sends && !replica_receives,
+            Self::WithReplica => replica_sends || replica_receives,
         }
     }
 }

@@ -53,71 +53,36 @@ pub use crate::bounds::{
     CHECKPOINTS_MAX, CHILDREN_MAX, CLAIMS_MAX, FETCH_DIGESTS_MAX, OPERATION_BYTES_MAX, PAGE_BYTES_MAX,
     PIGGYBACK_MAX, RESULT_BYTES_MAX, WANTS_MAX, WINDOW_MAX,
 };
+use crate::kind::kinds;
 pub use crate::kind::{Kind, RequestFlags, Seal};
 use crate::sign::Signed;
 
-/// A decoded message. Borrows from the datagram.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "each variant is its struct")]
-pub enum Message<'a> {
-    Request(Request<'a>),
-    Reply(Reply<'a>),
-    PrePrepare(PrePrepare<'a>),
-    Prepare(Prepare<'a>),
-    Commit(Commit),
-    Checkpoint(Checkpoint),
-    Status(Status<'a>),
-    ViewChange(Arc<Signed<ViewChange>>),
-    NewView(Arc<Signed<NewView>>),
-    MetaData(MetaData<'a>),
-    Data(Data<'a>),
-    Fetch(Fetch),
-    QueryStable(QueryStable),
-    ReplyStable(ReplyStable),
-    Suspect(Suspect),
-    BodyFetch(BodyFetch<'a>),
-    Body(BodyMessage<'a>),
-    Committed(Committed),
-    Proof(Arc<Signed<ProofMessage>>),
-    ReqAck(ReqAck),
-    VcFetch(VcFetch),
-    ReqReject(ReqReject),
-    Probe(Probe),
-    /// Boxed: it is large and rare, and the others are neither.
-    Statement(Box<Statement>),
+/// The type of a message in memory, by the way its body is read.
+macro_rules! in_memory {
+    (@ $way:ident) => { _ };
+    (boxed $body:ty) => { Box<$body> };
+    (signed $body:ty) => { Arc<Signed<$body>> };
+    ($way:ident $body:ty) => { $body };
 }
 
-impl Message<'_> {
-    /// Returns the kind.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Request(_) => Kind::Request,
-            Self::Reply(_) => Kind::Reply,
-            Self::PrePrepare(_) => Kind::PrePrepare,
-            Self::Prepare(_) => Kind::Prepare,
-            Self::Commit(_) => Kind::Commit,
-            Self::Checkpoint(_) => Kind::Checkpoint,
-            Self::Status(_) => Kind::Status,
-            Self::ViewChange(_) => Kind::ViewChange,
-            Self::NewView(_) => Kind::NewView,
-            Self::MetaData(_) => Kind::MetaData,
-            Self::Data(_) => Kind::Data,
-            Self::Fetch(_) => Kind::Fetch,
-            Self::QueryStable(_) => Kind::QueryStable,
-            Self::ReplyStable(_) => Kind::ReplyStable,
-            Self::Suspect(_) => Kind::Suspect,
-            Self::BodyFetch(_) => Kind::BodyFetch,
-            Self::Body(_) => Kind::Body,
-            Self::Committed(_) => Kind::Committed,
-            Self::Proof(_) => Kind::Proof,
-            Self::ReqAck(_) => Kind::ReqAck,
-            Self::VcFetch(_) => Kind::VcFetch,
-            Self::ReqReject(_) => Kind::ReqReject,
-            Self::Probe(_) => Kind::Probe,
-            Self::Statement(_) => Kind::Statement,
+macro_rules! message {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $seal:ident, $route:ident
+        $(=> $way:ident $body:ty)?;)*) => {
+        /// A decoded message. Borrows from the datagram.
+        #[derive(Clone, Debug)]
+        #[allow(missing_docs, reason = "each variant is its struct")]
+        pub enum Message<'a> { $($($kind(in_memory!($way $body)),)?)* }
+
+        impl Message<'_> {
+            /// Returns the kind.
+            pub fn kind(&self) -> Kind {
+                match self { $($(Self::$kind(in_memory!(@ $way)) => Kind::$kind,)?)* }
+            }
         }
-    }
+    };
 }
+
+kinds!(message);
 
 /// Returns how many bytes of a body its authenticator covers; a digest among them stands for the
 /// rest (CR-3). REQUEST is not here: what covers it is computed (its digest, replier and flags).
@@ -125,33 +90,12 @@ impl Message<'_> {
 /// BODY, META-DATA and DATA are covered as a whole, although digests will prove their content: who
 /// sent what is wrong is then known, and a network that corrupts it cannot make a correct replica
 /// look faulty (N4).
+#[allow(clippy::wildcard_enum_match_arm, reason = "a new kind is covered as a whole")]
 pub fn fixed_len(kind: Kind, body: &[u8]) -> usize {
     let fixed = match kind {
         Kind::Reply => client::REPLY_FIXED_BYTES,
         Kind::PrePrepare => normal::pre_prepare_fixed_len(body),
-        Kind::Request
-        | Kind::Prepare
-        | Kind::Commit
-        | Kind::Checkpoint
-        | Kind::Status
-        | Kind::ViewChange
-        | Kind::NewView
-        | Kind::NewKey
-        | Kind::MetaData
-        | Kind::Data
-        | Kind::Fetch
-        | Kind::QueryStable
-        | Kind::ReplyStable
-        | Kind::Suspect
-        | Kind::BodyFetch
-        | Kind::Body
-        | Kind::Committed
-        | Kind::Proof
-        | Kind::ReqAck
-        | Kind::VcFetch
-        | Kind::ReqReject
-        | Kind::Probe
-        | Kind::Statement => body.len(),
+        _ => body.len(),
     };
     fixed.min(body.len())
 }

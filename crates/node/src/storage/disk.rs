@@ -20,7 +20,7 @@ use quorate_service::page::PageLabel;
 use quorate_wire::SeqNum;
 
 use super::files::{self, Files};
-use super::imaging::{self, Imaging};
+use super::imaging::{self, PageThread};
 use crate::trouble::{Kind, Trouble};
 use crate::wake::Waker;
 
@@ -136,7 +136,7 @@ pub struct Disk {
     waker: Waker,
     writer: Option<JoinHandle<()>>,
     /// None: nothing is written.
-    images: Option<Imaging>,
+    images: Option<PageThread>,
     dir: PathBuf,
     /// Records since the last flush.
     records: Vec<u8>,
@@ -167,7 +167,7 @@ impl Disk {
                 Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
             })?;
             writer = Some(spawned);
-            images = Some(Imaging::start(pages, dir.clone(), waker.clone(), Arc::clone(&shared))?);
+            images = Some(PageThread::start(pages, dir.clone(), waker.clone(), Arc::clone(&shared))?);
         }
         Ok(Self {
             shared,
@@ -204,7 +204,7 @@ impl Disk {
     /// Returns whether all pages so far have been written.
     #[cfg(test)]
     pub(super) fn has_written_pages(&self) -> bool {
-        self.images.as_ref().is_none_or(Imaging::is_idle)
+        self.images.as_ref().is_none_or(PageThread::is_idle)
     }
 
     /// Waits for that, but only for a moment: there may be no space for them.

@@ -71,12 +71,12 @@ pub(super) trait Told: Send + 'static {
 
 /// The handle of the thread.
 #[derive(Debug)]
-pub(super) struct Imaging {
+pub(super) struct PageThread {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Imaging {
+impl PageThread {
     pub(super) fn start(
         file: PageWriter<Files>,
         dir: PathBuf,

@@ -13,6 +13,7 @@ use crate::exchange::Freshness;
 use crate::frame::{Auth, Frame};
 use crate::id::{Principal, ViewNum};
 use crate::keys::Covered;
+use crate::kind::kinds;
 use crate::message::{
     BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, Message, MetaData,
     NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
@@ -20,19 +21,62 @@ use crate::message::{
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 
-/// The role of a node for its peers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Replica,
-    Client,
+/// Reads the body of a kind whose frame is authentic.
+macro_rules! read {
+    (Reply, own $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        $door.check_reply(Reply::decode($frame.body)?)?
+    };
+    (PrePrepare, own $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        $door.decode_pre_prepare($frame.body)?
+    };
+    (Body, own $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        $door.decode_body($frame.body)?
+    };
+    (Suspect, own $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        Suspect::decode($frame.body, signature_of($frame)?)?
+    };
+    (Request, own $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        unreachable!("admitted in its own way")
+    };
+    (ViewChange, signed $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {{
+        let view_change = $door.check_leave_cert($mono_ns, $payer, ViewChange::decode($frame.body)?)?;
+        $door.signed($frame, view_change)?
+    }};
+    ($kind:ident, signed $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        $door.signed($frame, <$body>::decode($frame.body)?)?
+    };
+    ($kind:ident, boxed $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        Box::new(<$body>::decode($frame.body)?)
+    };
+    ($kind:ident, plain $body:ty, $door:ident, $mono_ns:ident, $payer:ident, $frame:ident) => {
+        <$body>::decode($frame.body)?
+    };
 }
 
-fn role(of: Principal) -> Role {
-    match of {
-        Principal::Replica(_) => Role::Replica,
-        Principal::Client(_) => Role::Client,
-    }
+macro_rules! decode {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $seal:ident, $route:ident
+        $(=> $way:ident $body:ty)?;)*) => {
+        impl Door {
+            /// Decodes a message whose MAC or signature is right, and recomputes its digests. `payer` has paid for the
+            /// signature, and pays for those inside.
+            #[allow(unreachable_code, reason = "a REQUEST is admitted in its own way")]
+            fn decode<'a>(
+                &mut self,
+                mono_ns: u64,
+                payer: Payer,
+                frame: &Frame<'a>,
+            ) -> Result<Message<'a>, DoorError> {
+                let door = self;
+                Ok(match frame.kind {
+                    Kind::NewKey => unreachable!("stays in the authenticator"),
+                    $($(Kind::$kind => Message::$kind(read!($kind, $way $body, door, mono_ns, payer, frame)),)?)*
+                })
+            }
+        }
+    };
 }
+
+kinds!(decode);
 
 impl Door {
     /// Takes one frame, which [`Frame::take`] has split from a datagram.
@@ -92,15 +136,8 @@ impl Door {
         if !self.exchange.knows(sender) {
             return Err(DoorError::UnknownSender(sender));
         }
-        let may = match (frame.kind, role(sender), role(self.own)) {
-            (Kind::Request, _, own) => own == Role::Replica,
-            (Kind::Reply, sender, _) => sender == Role::Replica,
-            (Kind::Probe, sender, own) => sender == Role::Client && own == Role::Replica,
-            (Kind::Statement, sender, own) => sender == Role::Replica && own == Role::Client,
-            (Kind::NewKey, sender, own) => sender == Role::Replica || own == Role::Replica,
-            (_, sender, own) => sender == Role::Replica && own == Role::Replica,
-        };
-        if !may {
+        let is_replica = |of| matches!(of, Principal::Replica(_));
+        if !frame.kind.route().may(is_replica(sender), is_replica(self.own)) {
             return Err(DoorError::WrongRole { kind: frame.kind, sender });
         }
         if is_form_of(frame.kind, frame.auth) { Ok(()) } else { Err(DoorError::WrongSeal(frame.kind)) }
@@ -109,46 +146,6 @@ impl Door {
     fn macs(&mut self) -> (Macs<'_>, &mut BatchPool) {
         let Self { exchange, domains, last_hash, own, epoch, cluster, batches, .. } = self;
         (Macs { exchange, domains, last_hash, own: *own, n: cluster.n(), epoch: *epoch }, batches)
-    }
-
-    /// Decodes a message whose MAC or signature is right, and recomputes its digests. `payer` has paid for the
-    /// signature, and pays for those inside.
-    fn decode<'a>(
-        &mut self,
-        mono_ns: u64,
-        payer: Payer,
-        frame: &Frame<'a>,
-    ) -> Result<Message<'a>, DoorError> {
-        let body = frame.body;
-        Ok(match frame.kind {
-            Kind::Reply => Message::Reply(self.check_reply(Reply::decode(body)?)?),
-            Kind::PrePrepare => Message::PrePrepare(self.decode_pre_prepare(body)?),
-            Kind::Prepare => Message::Prepare(Prepare::decode(body)?),
-            Kind::Commit => Message::Commit(Commit::decode(body)?),
-            Kind::Checkpoint => Message::Checkpoint(Checkpoint::decode(body)?),
-            Kind::Status => Message::Status(Status::decode(body)?),
-            Kind::MetaData => Message::MetaData(MetaData::decode(body)?),
-            Kind::Data => Message::Data(Data::decode(body)?),
-            Kind::Fetch => Message::Fetch(Fetch::decode(body)?),
-            Kind::QueryStable => Message::QueryStable(QueryStable::decode(body)?),
-            Kind::ReplyStable => Message::ReplyStable(ReplyStable::decode(body)?),
-            Kind::BodyFetch => Message::BodyFetch(BodyFetch::decode(body)?),
-            Kind::Body => Message::Body(self.decode_body(body)?),
-            Kind::Committed => Message::Committed(Committed::decode(body)?),
-            Kind::Proof => Message::Proof(self.signed(frame, ProofMessage::decode(body)?)?),
-            Kind::ReqAck => Message::ReqAck(ReqAck::decode(body)?),
-            Kind::VcFetch => Message::VcFetch(VcFetch::decode(body)?),
-            Kind::ReqReject => Message::ReqReject(ReqReject::decode(body)?),
-            Kind::Probe => Message::Probe(Probe::decode(body)?),
-            Kind::Statement => Message::Statement(Box::new(Statement::decode(body)?)),
-            Kind::Suspect => Message::Suspect(Suspect::decode(body, signature_of(frame)?)?),
-            Kind::ViewChange => {
-                let view_change = self.check_leave_cert(mono_ns, payer, ViewChange::decode(body)?)?;
-                Message::ViewChange(self.signed(frame, view_change)?)
-            }
-            Kind::NewView => Message::NewView(self.signed(frame, NewView::decode(body)?)?),
-            Kind::Request | Kind::NewKey => unreachable!("admitted in their own ways"),
-        })
     }
 
     /// Checks that a reply is for this node, any lane of it, and that a result has the digest that

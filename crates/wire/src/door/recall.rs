@@ -14,10 +14,14 @@ use crate::codec::{DecodeError, Decoded};
 use crate::digest::Domains;
 use crate::frame::Frame;
 use crate::id::Principal;
-use crate::message::{AnyBody, BodyMessage, Message, Proof, Request, Suspect, decode_any};
+use crate::kind::kinds;
+use crate::message::{
+    AnyBody, BodyMessage, Message, PrePrepare, Proof, Request, RequestBody, Suspect, decode_any,
+};
 use crate::sign::Signed;
 
 /// Appends how the requests in an admitted message were proven, in their order.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the other kinds have no requests")]
 pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
     match message {
         Message::Request(request) | Message::Body(BodyMessage::Request(request)) => out.push(request.proof),
@@ -25,29 +29,57 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
         Message::Body(BodyMessage::Batch(batch)) => {
             out.extend(batch.inlined().iter().map(|request| request.proof));
         }
-        Message::Reply(_)
-        | Message::Prepare(_)
-        | Message::Commit(_)
-        | Message::Checkpoint(_)
-        | Message::Status(_)
-        | Message::ViewChange(_)
-        | Message::NewView(_)
-        | Message::MetaData(_)
-        | Message::Data(_)
-        | Message::Fetch(_)
-        | Message::QueryStable(_)
-        | Message::ReplyStable(_)
-        | Message::Suspect(_)
-        | Message::BodyFetch(_)
-        | Message::Committed(_)
-        | Message::Proof(_)
-        | Message::ReqAck(_)
-        | Message::VcFetch(_)
-        | Message::ReqReject(_)
-        | Message::Probe(_)
-        | Message::Statement(_) => {}
+        _ => {}
     }
 }
+
+/// Makes one message of its body again.
+macro_rules! again {
+    (Request, own, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {{
+        let _: RequestBody<'_> = $m; // the frame has more than its body
+        prove(Request::decode($frame, $domains)?, $proofs)?
+    }};
+    (PrePrepare, own, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        PrePrepare { batch: prove_all($m.batch, $proofs)?, ..$m }
+    };
+    (Body, own, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        match $m {
+            BodyMessage::Request(m) => BodyMessage::Request(prove(m, $proofs)?),
+            BodyMessage::Batch(m) => BodyMessage::Batch(prove_all(m, $proofs)?),
+        }
+    };
+    (Suspect, own, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        Suspect { signature: *$frame.auth.signature().ok_or(DecodeError::NotCanonical)?, ..$m }
+    };
+    ($kind:ident, signed, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        signed($frame, $m, $domains)?
+    };
+    ($kind:ident, boxed, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        Box::new($m)
+    };
+    ($kind:ident, $way:ident, $m:ident, $frame:ident, $proofs:ident, $domains:ident) => {
+        $m
+    };
+}
+
+macro_rules! remake {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $seal:ident, $route:ident
+        $(=> $way:ident $body:ty)?;)*) => {
+        fn remake<'a>(
+            frame: &Frame<'a>,
+            body: AnyBody<'a>,
+            proofs: &[Proof],
+            domains: &Domains,
+        ) -> Decoded<Message<'a>> {
+            Ok(match body {
+                AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the authenticator
+                $($(AnyBody::$kind(m) => Message::$kind(again!($kind, $way, m, frame, proofs, domains)),)?)*
+            })
+        }
+    };
+}
+
+kinds!(remake);
 
 /// Makes the message again that an authenticator made of `frame`, with `proofs` as [`proofs`] gave them.
 ///
@@ -57,40 +89,7 @@ pub fn proofs(message: &Message<'_>, out: &mut Vec<Proof>) {
 ///
 /// No authenticator has admitted these bytes with these proofs.
 pub fn recall<'a>(frame: &Frame<'a>, proofs: &[Proof], domains: &Domains) -> Decoded<Verified<Message<'a>>> {
-    let message = match decode_any(frame.kind, frame.body, domains)? {
-        AnyBody::Request(_) => Message::Request(prove(Request::decode(frame, domains)?, proofs)?),
-        AnyBody::Body(BodyMessage::Request(m)) => Message::Body(BodyMessage::Request(prove(m, proofs)?)),
-        AnyBody::Body(BodyMessage::Batch(m)) => Message::Body(BodyMessage::Batch(prove_all(m, proofs)?)),
-        AnyBody::PrePrepare(mut m) => {
-            m.batch = prove_all(m.batch, proofs)?;
-            Message::PrePrepare(m)
-        }
-        AnyBody::Suspect(m) => {
-            let signature = *frame.auth.signature().ok_or(DecodeError::NotCanonical)?;
-            Message::Suspect(Suspect { signature, ..m })
-        }
-        AnyBody::ViewChange(m) => Message::ViewChange(signed(frame, m, domains)?),
-        AnyBody::NewView(m) => Message::NewView(signed(frame, m, domains)?),
-        AnyBody::NewKey(_) => return Err(DecodeError::NotCanonical), // stays in the authenticator
-        AnyBody::Reply(m) => Message::Reply(m),
-        AnyBody::Prepare(m) => Message::Prepare(m),
-        AnyBody::Commit(m) => Message::Commit(m),
-        AnyBody::Checkpoint(m) => Message::Checkpoint(m),
-        AnyBody::Status(m) => Message::Status(m),
-        AnyBody::MetaData(m) => Message::MetaData(m),
-        AnyBody::Data(m) => Message::Data(m),
-        AnyBody::Fetch(m) => Message::Fetch(m),
-        AnyBody::QueryStable(m) => Message::QueryStable(m),
-        AnyBody::ReplyStable(m) => Message::ReplyStable(m),
-        AnyBody::BodyFetch(m) => Message::BodyFetch(m),
-        AnyBody::Committed(m) => Message::Committed(m),
-        AnyBody::Proof(m) => Message::Proof(signed(frame, m, domains)?),
-        AnyBody::ReqAck(m) => Message::ReqAck(m),
-        AnyBody::VcFetch(m) => Message::VcFetch(m),
-        AnyBody::ReqReject(m) => Message::ReqReject(m),
-        AnyBody::Probe(m) => Message::Probe(m),
-        AnyBody::Statement(m) => Message::Statement(Box::new(m)),
-    };
+    let message = remake(frame, decode_any(frame.kind, frame.body, domains)?, proofs, domains)?;
     Ok(Verified { sender: frame.sender, message })
 }
 

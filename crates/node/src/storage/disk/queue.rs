@@ -10,7 +10,7 @@ use quorate_service::image::CopiedPages;
 use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
-use super::super::imaging::Imaging;
+use super::super::imaging::PageThread;
 use super::{Disk, SMOOTH, WAITING_MAX};
 use crate::trouble::{Kind, Trouble};
 
@@ -65,7 +65,7 @@ impl DiskQueue for Disk {
     }
 
     fn is_imaging(&self) -> bool {
-        let is_idle = self.images.as_ref().is_none_or(Imaging::is_idle);
+        let is_idle = self.images.as_ref().is_none_or(PageThread::is_idle);
         !is_idle || self.shared.has_stored.load(Ordering::Acquire)
     }
 
@@ -80,7 +80,7 @@ impl DiskQueue for Disk {
     }
 
     fn has_room(&self) -> bool {
-        self.images.as_ref().is_none_or(Imaging::has_room)
+        self.images.as_ref().is_none_or(PageThread::has_room)
     }
 
     fn pages(&mut self, copied: CopiedPages) {
