@@ -3,13 +3,14 @@
 use alloc::sync::Arc;
 
 use super::client::{Gathered, Register, State};
+use super::late::Certifying;
 use super::{optimistic_digest, prepare_digest};
 use crate::cert::{PrepareCert, WriteCert, lock_under};
 use crate::crypto::{Signature, Statement, lock_of};
 use crate::engine::{Answers, Context, Round, outcome};
 use crate::message::{Body, Op, OptimisticRequest, Predecessor, PrepareRequest};
 use crate::settings::ClientAuth;
-use crate::step::{Failure, Path};
+use crate::step::{Failure, Path, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::Version;
 
@@ -177,10 +178,11 @@ impl Register {
         let op = self.next_phase(cx);
         let version = pcert.version;
         let round = Round::start(op, Body::Write { op, value, pcert }, ServerSet::default(), cx);
-        self.state = State::Write { round, version, optimistic, signed: Gathered::default() };
+        let (holders, signed) = (ServerSet::default(), Gathered::default());
+        self.state = State::Write { round, version, optimistic, holders, signed };
     }
 
-    /// WRITE-REPLY: with q of them the write has completed.
+    /// WRITE-REPLY: this server holds the version, and its signature is for the certificate.
     pub(super) fn stored(
         &mut self,
         from: ServerId,
@@ -189,29 +191,51 @@ impl Register {
         signature: &Signature,
         cx: &mut Context<'_>,
     ) -> bool {
-        let State::Write { round, version: mine, optimistic, signed } = &mut self.state else {
+        if self.signed_late(from, op, version, signature, cx).is_some() {
+            return true;
+        }
+        let State::Write { round, version: mine, holders, signed, .. } = &mut self.state else {
             return self.written_back(from, op, version, signature, cx);
         };
         if op != round.op || version != *mine {
             return false;
         }
-        if !signed.add(from, &Statement::Stored(version), signature, cx) {
-            return true;
+        if signed.add(from, &Statement::Stored(version), signature, cx) {
+            round.answered(from);
+            holders.insert(from);
+            self.finish_write(cx);
         }
-        round.answered(from);
-        if signed.len() < cx.q() {
-            return true;
+        true
+    }
+
+    /// With q servers that hold it the write has completed. Its certificate may come later.
+    pub(super) fn finish_write(&mut self, cx: &mut Context<'_>) {
+        let State::Write { holders, .. } = &self.state else { return };
+        if holders.len() < cx.q() {
+            return;
         }
-        let path = if *optimistic { Path::TwoPhase } else { Path::ThreePhase };
-        let wcert = WriteCert { version, signatures: signed.quorum(cx.q()) };
+        let State::Write { round, version, optimistic, signed, .. } = core::mem::take(&mut self.state) else {
+            return;
+        };
+        let path = if optimistic { Path::TwoPhase } else { Path::ThreePhase };
+        if signed.len() >= cx.q() {
+            self.certified(WriteCert { version, signatures: signed.quorum(cx.q()) }, cx);
+        } else {
+            let wait = cx.settings.timing.first;
+            let (op, body) = round.into_request();
+            self.certifying = Some(Certifying { op, version, body, signed, wait });
+            cx.set_timer(Timer::Stores(cx.object), wait);
+        }
+        let value = self.value.take().unwrap_or_else(|| Arc::from([]));
+        cx.done(Ok(outcome(version, value, path, self.phases)));
+    }
+
+    /// The certificate of this client's last write is there.
+    pub(super) fn certified(&mut self, wcert: WriteCert, cx: &mut Context<'_>) {
         self.own = Some(wcert.clone());
         self.known = Some(wcert.clone());
-        self.state = State::Idle;
-        let value = self.value.take().unwrap_or_else(|| Arc::from([]));
         if cx.settings.complete {
             cx.broadcast(&Body::Complete { wcert });
         }
-        cx.done(Ok(outcome(version, value, path, self.phases)));
-        true
     }
 }
