@@ -99,6 +99,9 @@ pub(super) enum State {
         nonce: u128,
         key: Key,
         answers: Answers<(PrepareCert, Option<(Version, Signature)>)>,
+        /// The version that the first approval is of, and the approvals of this version.
+        approved: Option<Version>,
+        signed: Gathered,
     },
     /// A read, or phase 1 of a strong write (§6.2, §6.7).
     Read { round: Round, nonce: u128, answers: Answers<Read> },

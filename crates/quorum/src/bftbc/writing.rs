@@ -71,7 +71,8 @@ impl Register {
         let auth = signs.then(|| cx.crypto.sign(&cx.object, &statement));
         let body = Body::ReadTsPrep { op, nonce, request: Arc::new(request), auth };
         let round = Round::start(op, body, ServerSet::default(), cx);
-        self.state = State::AskOptimistically { round, nonce, key, answers: Answers::default() };
+        let (answers, signed) = (Answers::default(), Gathered::default());
+        self.state = State::AskOptimistically { round, nonce, key, answers, approved: None, signed };
     }
 
     /// READ-TS-PREP-REPLY: q approvals of one version make a certificate; otherwise phase 2 follows
@@ -84,38 +85,39 @@ impl Register {
         answer: Optimistic,
         cx: &mut Context<'_>,
     ) -> bool {
-        let Some(value) = self.value.clone() else { return false };
-        let State::AskOptimistically { round, nonce: mine, key, answers } = &mut self.state else {
+        let Some(value) = &self.value else { return false };
+        let digest = cx.crypto.digest(value);
+        let State::AskOptimistically { round, nonce: asked, key, answers, approved, signed } =
+            &mut self.state
+        else {
             return false;
         };
-        if op != round.op || nonce != *mine {
+        if op != round.op || nonce != *asked {
             return false;
         }
         if !round.answered(from) {
             return true;
         }
+        let opt = answer.1;
         answers.add(from, answer.0.version, answer);
-        let Some(counted) = answers.counted(cx.q()) else { return true };
-        let first = counted.first().and_then(|(_, _, (_, opt))| *opt).map(|(version, _)| version);
-        let digest = cx.crypto.digest(&value);
-        let mine = first.filter(|version| version.client == cx.me && version.digest == digest);
-        let same = mine.filter(|version| {
-            counted.iter().all(|(_, _, (_, opt))| opt.is_some_and(|(other, _)| other == *version))
-        });
-        if let Some(version) = same {
+        // An approval is checked when it arrives, while the other servers are still at work. One of another version than
+        // the first is of no use: a certificate is of one version.
+        let mine = opt.filter(|(version, _)| version.client == cx.me && version.digest == digest);
+        if let Some((version, signature)) = mine
+            && *approved.get_or_insert(version) == version
+        {
             let lock = lock_under(cx.settings, key);
-            let mut signed = Gathered::default();
-            for (server, _, (_, opt)) in counted {
-                if let Some((_, signature)) = opt {
-                    signed.add(*server, &Statement::Prepared(version, Some(lock)), signature, cx);
-                }
-            }
-            if signed.len() >= cx.q() {
-                let signatures = signed.quorum(cx.q());
-                let pcert = PrepareCert { version, key: Some(*key), signatures };
-                self.write(pcert, true, cx);
-                return true;
-            }
+            signed.add(from, &Statement::Prepared(version, Some(lock)), &signature, cx);
+        }
+        if answers.counted(cx.q()).is_none() {
+            return true;
+        }
+        if let Some(version) = *approved
+            && signed.len() >= cx.q()
+        {
+            let pcert = PrepareCert { version, key: Some(*key), signatures: signed.quorum(cx.q()) };
+            self.write(pcert, true, cx);
+            return true;
         }
         if Self::variant(cx).is_strong() {
             // Fall back to step 1 of the strong write (§6.7).
