@@ -45,7 +45,9 @@ impl Lie {
                 Seen::Answered(Body::Ack { op: *op, version: *version })
             }
             (Self::Forget, Body::Fstore { version, .. }) => Seen::Answered(Body::Fack { version: *version }),
-            (Self::Forget, Body::Write { .. }) => Seen::Not,
+            (Self::Forget, Body::Write { op, pcert, .. }) => {
+                Seen::Answered(Body::Ack { op: *op, version: pcert.version })
+            }
             _ => Seen::Yes,
         }
     }
@@ -77,7 +79,6 @@ impl Lie {
 #[derive(Debug)]
 pub(crate) enum Seen {
     Yes,
-    Not,
     /// The liar answers at once.
     Answered(Body),
 }

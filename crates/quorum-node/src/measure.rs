@@ -290,9 +290,13 @@ fn kind(
                 return Err(Trouble::new(Kind::Network, "an operation did not end"));
             }
         }
-        let ended = Instant::now();
-        while ended.elapsed() < BETWEEN || core.backlog() > 0 {
+        // What comes last off the path (COMPLETE) leaves in the turn after the one that empties the backlog.
+        let (ended, mut settled) = (Instant::now(), Instant::now());
+        while settled.elapsed() < BETWEEN {
             core.turn(clock.mono_ns()).map_err(|error| broken(&error))?;
+            if core.backlog() > 0 {
+                settled = Instant::now();
+            }
             if ended.elapsed() > HUNG {
                 return Err(Trouble::new(Kind::Network, "a server did not acknowledge a store"));
             }

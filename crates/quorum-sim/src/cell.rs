@@ -146,6 +146,7 @@ impl Cell {
         settings.ts = Ts::Query;
         settings.fack = false;
         settings.complete = false;
+        settings.late = false;
         settings.cache = false;
         settings.client_auth = self.client_auth;
         settings.relay_first = self.relay_first;

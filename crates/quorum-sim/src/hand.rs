@@ -96,6 +96,7 @@ impl<'a> Hand<'a> {
         let thresholds = Thresholds::tolerating(1).map_err(|error| error.to_string())?;
         let mut settings = Settings::new(thresholds, protocol);
         settings.complete = false;
+        settings.late = false;
         adjust(&mut settings);
         if let Some(mutant) = stage.mutant
             && !settings.plant(mutant)

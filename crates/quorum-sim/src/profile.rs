@@ -360,8 +360,13 @@ impl Behaviour for Liar {
             }
             (Profile::AckNoStore, Body::Write { op, pcert, .. }) => {
                 let version = pcert.version;
-                let signature = scene.sign(&object, &Statement::Stored(version));
-                scene.send(from, object, Body::WriteReply { op: *op, version, signature });
+                if scene.rng.one_in(2) {
+                    // Whose signature never comes.
+                    scene.send(from, object, Body::Ack { op: *op, version });
+                } else {
+                    let signature = scene.sign(&object, &Statement::Stored(version));
+                    scene.send(from, object, Body::WriteReply { op: *op, version, signature });
+                }
                 false
             }
             (Profile::AckNoStore, Body::Fstore { version, .. }) => {

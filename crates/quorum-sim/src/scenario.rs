@@ -2,6 +2,7 @@
 //! Each passes with the rule and fails with its bug. n = 4, f = 1; server 3 lies unless said otherwise.
 
 mod bftbc;
+mod late;
 mod minimal;
 mod phalanx;
 mod rogue;
@@ -49,6 +50,7 @@ pub const ALL: &[Scenario] = &[
     bftbc::WIPED_LISTS,
     bftbc::PRE_SIGNED,
     bftbc::OTHER_OBJECT,
+    late::LATE_SIGNATURES,
     strong::CHAIN,
     strong::TIME_BOMB,
     strong::NAMED_BOMB,

@@ -137,6 +137,7 @@ fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Res
     settings.always_write_back = rng.one_in(5);
     settings.relay_first = rng.one_in(4);
     settings.complete = rng.one_in(2);
+    settings.late = rng.one_in(2);
     settings.cache = !rng.one_in(4);
     settings.client_auth = if rng.one_in(3) { ClientAuth::Mac } else { ClientAuth::Signature };
     settings.limits.seen = if rng.one_in(4) { 8 } else { 4096 };

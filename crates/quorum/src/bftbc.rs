@@ -6,12 +6,14 @@
 //! | Part | Module |
 //! |---|---|
 //! | a server: READ, WRITE, COMPLETE, repair | `server` |
+//! | signatures that come after the acknowledgement (§6.4) | `late` |
 //! | the lists and rules a to e of PREPARE, H2 | `lists` |
 //! | a client's side of an object | `client` |
 //! | its reads (§6.2) and phase 1 of the strong variant (§6.7) | `reading` |
 //! | its writes (§6.1, §6.4) | `writing` |
 
 pub(crate) mod client;
+pub(crate) mod late;
 pub(crate) mod lists;
 pub(crate) mod reading;
 pub(crate) mod server;

@@ -145,7 +145,7 @@ impl<M: Machine> Process for Engine<M> {
             }
             Input::Start
             | Input::Message { from: Principal::Client(_), .. }
-            | Input::Timer(Timer::Leases | Timer::Relays | Timer::Repair)
+            | Input::Timer(Timer::Leases | Timer::Relays | Timer::Repair | Timer::Late)
             | Input::Access { .. } => {}
         }
     }
@@ -187,6 +187,11 @@ impl Round {
     /// Notes an answer. False: this server had answered, and does not count twice.
     pub(crate) fn answered(&mut self, server: ServerId) -> bool {
         self.skip.insert(server)
+    }
+
+    /// Returns its operation and its request, which its owner repeats from now on.
+    pub(crate) fn into_request(self) -> (Op, Body) {
+        (self.op, self.body)
     }
 
     /// Sends it again to those that have not answered.

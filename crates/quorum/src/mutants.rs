@@ -54,6 +54,7 @@ mutants! {
     Untagged = "bc-untagged", "A certificate may mix NORMAL and OPT signatures (H3).";
     NoLock = "bc-no-lock", "OPT certificates need no key (§6.4).";
     NoH2 = "bc-no-h2", "A request needs not cover what was evicted (H2).";
+    LateOnce = "bc-late-once", "A signature that is late is not asked for again (§6.4).";
     SkipAhead = "bc-skip-ahead", "PREPARE may skip counters (§6.1 a).";
     DuplicateSigners = "bc-duplicate-signers", "A certificate may name a signer twice (§6).";
     OtherObject = "bc-other-object", "A certificate for another object is accepted (§2.2).";

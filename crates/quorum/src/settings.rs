@@ -133,6 +133,9 @@ pub struct Settings {
     pub client_auth: ClientAuth,
     /// BFT-BC: tell the servers that a write has completed (COMPLETE, H7).
     pub complete: bool,
+    /// BFT-BC: acknowledge WRITE at once, and send the signature afterwards (`wreply = mac_then_sig`, §6.4). Off in the
+    /// paper's arms.
+    pub late: bool,
     /// PHALANX: write back even where the answers are unanimous (§3).
     pub always_write_back: bool,
     /// Check every answer, not only the largest (`verify = eager`, §3).
@@ -162,6 +165,7 @@ impl Settings {
             shared_writer: None,
             client_auth: ClientAuth::Signature,
             complete: true,
+            late: true,
             always_write_back: false,
             eager: false,
             cache: true,

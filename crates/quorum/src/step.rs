@@ -68,6 +68,8 @@ pub enum Timer {
     Relays,
     /// Servers: PULL is sent again (§15).
     Repair,
+    /// Servers: what was acknowledged is signed (§6.4). Its wait is 0: it runs once what came before it was sent.
+    Late,
 }
 
 /// Something that a process wants done.

@@ -79,6 +79,11 @@ impl World {
                 self.disks.insert((of, *object), saved);
             }
         }
+        let late =
+            out.actions.iter().any(|action| matches!(action, Action::SetTimer { timer: Timer::Late, .. }));
+        if late {
+            out.actions.extend(self.step(of, Input::Timer(Timer::Late)));
+        }
         out.actions
     }
 

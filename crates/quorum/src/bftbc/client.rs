@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::Principal;
 
+use super::late::Certifying;
 use crate::cert::{PrepareCert, WriteCert};
 use crate::crypto::{Key, Signature, Statement};
 use crate::engine::{Answers, Context, Machine, Round};
@@ -22,6 +23,8 @@ pub(crate) struct Register {
     pub(super) own: Option<WriteCert>,
     /// The largest write certificate that it knows (§6.7).
     pub(super) known: Option<WriteCert>,
+    /// The last write, as long as its certificate is coming.
+    pub(super) certifying: Option<Certifying>,
     pub(super) phases: u8,
     /// What is being written, if the operation is a write.
     pub(super) value: Option<Value>,
@@ -64,6 +67,11 @@ impl Gathered {
         valid
     }
 
+    /// Says whether this server's signature is there.
+    pub(super) fn has(&self, server: ServerId) -> bool {
+        self.servers.contains(server)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
@@ -91,6 +99,9 @@ pub(super) enum State {
         nonce: u128,
         key: Key,
         answers: Answers<(PrepareCert, Option<(Version, Signature)>)>,
+        /// The version that the first approval is of, and the approvals of this version.
+        approved: Option<Version>,
+        signed: Gathered,
     },
     /// A read, or phase 1 of a strong write (§6.2, §6.7).
     Read { round: Round, nonce: u128, answers: Answers<Read> },
@@ -99,7 +110,9 @@ pub(super) enum State {
     /// Phase 2 of a write.
     Prepare { round: Round, version: Version, signed: Gathered },
     /// The last phase of a write.
-    Write { round: Round, version: Version, optimistic: bool, signed: Gathered },
+    Write { round: Round, version: Version, optimistic: bool, holders: ServerSet, signed: Gathered },
+    /// A write that waits for the certificate of the one before, which it has to show (§6.1).
+    Certify,
 }
 
 impl Register {
@@ -111,6 +124,18 @@ impl Register {
     pub(super) fn next_phase(&mut self, cx: &Context<'_>) -> Op {
         self.phases = self.phases.saturating_add(1);
         self.op(self.phases, cx)
+    }
+
+    /// Phase 1 of a write.
+    pub(super) fn start_write(&mut self, cx: &mut Context<'_>) {
+        let variant = Self::variant(cx);
+        if variant.is_optimized() {
+            self.ask_optimistically(cx);
+        } else if variant.is_strong() {
+            self.start_read(cx);
+        } else {
+            self.ask(cx);
+        }
     }
 
     pub(super) fn variant(cx: &Context<'_>) -> Variant {
@@ -126,10 +151,13 @@ impl Machine for Register {
         matches!(self.state, State::Idle)
     }
 
+    fn has_backlog(&self) -> bool {
+        self.certifying.is_some()
+    }
+
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>) {
         self.number += 1;
         self.phases = 0;
-        let variant = Self::variant(cx);
         match call {
             Call::Read => {
                 self.value = None;
@@ -137,12 +165,10 @@ impl Machine for Register {
             }
             Call::Write(value) => {
                 self.value = Some(value);
-                if variant.is_optimized() {
-                    self.ask_optimistically(cx);
-                } else if variant.is_strong() {
-                    self.start_read(cx);
+                if self.certifying.is_some() {
+                    self.state = State::Certify;
                 } else {
-                    self.ask(cx);
+                    self.start_write(cx);
                 }
             }
         }
@@ -167,6 +193,7 @@ impl Machine for Register {
                 self.prepared(from, *op, *version, signature, cx)
             }
             Body::WriteReply { op, version, signature } => self.stored(from, *op, *version, signature, cx),
+            Body::Ack { op, version } => self.acknowledged(from, *op, *version, cx),
             _ => false,
         };
         if !taken {
@@ -176,7 +203,7 @@ impl Machine for Register {
 
     fn again(&mut self, cx: &mut Context<'_>) {
         match &mut self.state {
-            State::Idle => {}
+            State::Idle | State::Certify => {}
             State::Ask { round, .. }
             | State::AskOptimistically { round, .. }
             | State::Read { round, .. }
@@ -184,5 +211,9 @@ impl Machine for Register {
             | State::Prepare { round, .. }
             | State::Write { round, .. } => round.again(cx),
         }
+    }
+
+    fn store_again(&mut self, cx: &mut Context<'_>) {
+        self.ask_for_signatures(cx);
     }
 }

@@ -145,7 +145,7 @@ impl Register {
         true
     }
 
-    fn finish_write_back(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn finish_write_back(&mut self, cx: &mut Context<'_>) {
         let State::WriteBack { read, holders, signed, .. } = &self.state else { return };
         let version = read.pcert.version;
         if self.value.is_some() {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::{ClientId, Principal};
 
+use super::late::{Debts, Owed};
 use super::lists::Lists;
 use super::{optimistic_digest, prepare_digest};
 use crate::Past;
@@ -29,7 +30,7 @@ struct Object {
     value: Value,
     /// `pcert.version` is the version that is held.
     pcert: PrepareCert,
-    /// WRITE-REPLY for the version that is held, made once.
+    /// WRITE-REPLY for the version that is held, made once, and when it is needed.
     wsig: Option<Signature>,
     /// The largest write certificate seen.
     wcert: Option<WriteCert>,
@@ -54,7 +55,7 @@ impl Object {
         w.u8(saved::CERTIFIED);
         w.blob(&self.value);
         self.pcert.encode(&mut w);
-        put_signature(&mut w, self.wsig.as_ref());
+        put_signature(&mut w, None); // `wsig` is made again when it is needed
         put_wcert(&mut w, self.wcert.as_ref());
         self.lists.encode(&mut w);
     }
@@ -84,6 +85,7 @@ pub(crate) struct Server {
     access: Access,
     objects: BTreeMap<ObjectId, Object>,
     repair: Repair,
+    debts: Debts,
     /// Its lists are lost: it approves nothing in this epoch (§15).
     lists_lost: bool,
 }
@@ -107,6 +109,7 @@ impl Server {
             access: Access::default(),
             objects: BTreeMap::new(),
             repair: Repair::new(me, Arc::clone(&settings), past == Past::Lost),
+            debts: Debts::default(),
             lists_lost: past != Past::Whole && !settings.wrong(Mutant::WipedSigns),
             settings,
         }
@@ -177,10 +180,18 @@ impl Server {
     }
 
     /// READ (§6.2). In the strong variant with what shows that the version is complete (§6.7).
-    fn read(&self, op: Op, nonce: u128, at: &mut Handling<'_>) {
-        let held = self.objects.get(&at.object).cloned().unwrap_or_default();
-        let Object { value, pcert, wsig, wcert, .. } = held;
+    fn read(&mut self, op: Op, nonce: u128, at: &mut Handling<'_>) {
         let strong = self.variant.is_strong();
+        let (value, pcert, wsig, wcert) = match self.objects.get_mut(&at.object) {
+            None => (Arc::from([]), PrepareCert::genesis(), None, None),
+            Some(held) => {
+                let version = held.pcert.version;
+                if strong && held.wsig.is_none() && !version.is_genesis() {
+                    held.wsig = Some(at.crypto.sign(&at.object, &Statement::Stored(version)));
+                }
+                (Arc::clone(&held.value), held.pcert.clone(), held.wsig, held.wcert.clone())
+            }
+        };
         let (wsig, wcert) = if strong { (wsig, wcert) } else { (None, None) };
         at.out.send(at.from, at.object, Body::BcReadReply { op, nonce, value, pcert, wsig, wcert });
     }
@@ -334,14 +345,35 @@ impl Server {
         let held = self.held(at.object)?;
         let current = held.pcert.version == pcert.version;
         let wsig = held.wsig.filter(|_| current);
+        let version = pcert.version;
         if !newer && self.settings.wrong(Mutant::NewerOnly) {
             return Ok(());
         }
         // Also where it is not newer: otherwise write-backs would block (§6.8).
-        let version = pcert.version;
+        let owed = Owed { to: at.from, object: at.object, op, version };
+        if wsig.is_none() && self.settings.late && self.debts.add(owed) {
+            at.out.send(at.from, at.object, Body::Ack { op, version });
+            at.out.timer(Timer::Late, 0);
+            return Ok(());
+        }
         let signature = wsig.unwrap_or_else(|| at.crypto.sign(&at.object, &Statement::Stored(version)));
         at.out.send(at.from, at.object, Body::WriteReply { op, version, signature });
         Ok(())
+    }
+
+    /// Signs what was acknowledged (§6.4).
+    fn sign_late(&mut self, crypto: &mut dyn Crypto, out: &mut Out) {
+        while let Some(Owed { to, object, op, version }) = self.debts.pop() {
+            let statement = Statement::Stored(version);
+            let signature = match self.objects.get_mut(&object) {
+                Some(held) if held.pcert.version == version => {
+                    *held.wsig.get_or_insert_with(|| crypto.sign(&object, &statement))
+                }
+                // What is overtaken is signed, too: this server holds a larger version.
+                _ => crypto.sign(&object, &statement),
+            };
+            out.send(to, object, Body::WriteReply { op, version, signature });
+        }
     }
 
     /// Keeps a certified value if it is the largest. Says whether it was.
@@ -350,14 +382,14 @@ impl Server {
         if !hashes || !self.is_valid_pcert(pcert, at) {
             return Err(Reject::BadProof);
         }
-        let by_counter = self.settings.wrong(Mutant::NoDigest);
+        let (by_counter, late) = (self.settings.wrong(Mutant::NoDigest), self.settings.late);
         let held = self.held(at.object)?;
         let (new, old) = (pcert.version, held.pcert.version);
         let newer = if by_counter { (new.val, new.client) > (old.val, old.client) } else { new > old };
         if newer {
             held.value = Arc::clone(value);
             held.pcert = pcert.clone();
-            held.wsig = Some(at.crypto.sign(&at.object, &Statement::Stored(new)));
+            held.wsig = (!late).then(|| at.crypto.sign(&at.object, &Statement::Stored(new)));
             at.out.persist(at.object);
         }
         Ok(newer)
@@ -395,6 +427,7 @@ impl Process for Server {
         match input {
             Input::Start => self.repair.start(out),
             Input::Timer(Timer::Repair) => self.repair.again(out),
+            Input::Timer(Timer::Late) => self.sign_late(crypto, out),
             Input::Access { client, allowed } => self.access.set(client, allowed),
             Input::Message { from, message } => {
                 self.message(message, Handling { from, object: message.object, crypto, out });
@@ -405,6 +438,7 @@ impl Process for Server {
 
     /// Everything that decides is durable (§2.5).
     fn crash(&mut self) {
+        self.debts.clear();
         self.repair.crash();
     }
 

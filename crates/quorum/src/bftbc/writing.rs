@@ -3,13 +3,14 @@
 use alloc::sync::Arc;
 
 use super::client::{Gathered, Register, State};
+use super::late::Certifying;
 use super::{optimistic_digest, prepare_digest};
 use crate::cert::{PrepareCert, WriteCert, lock_under};
 use crate::crypto::{Signature, Statement, lock_of};
 use crate::engine::{Answers, Context, Round, outcome};
 use crate::message::{Body, Op, OptimisticRequest, Predecessor, PrepareRequest};
 use crate::settings::ClientAuth;
-use crate::step::{Failure, Path};
+use crate::step::{Failure, Path, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::Version;
 
@@ -70,7 +71,8 @@ impl Register {
         let auth = signs.then(|| cx.crypto.sign(&cx.object, &statement));
         let body = Body::ReadTsPrep { op, nonce, request: Arc::new(request), auth };
         let round = Round::start(op, body, ServerSet::default(), cx);
-        self.state = State::AskOptimistically { round, nonce, key, answers: Answers::default() };
+        let (answers, signed) = (Answers::default(), Gathered::default());
+        self.state = State::AskOptimistically { round, nonce, key, answers, approved: None, signed };
     }
 
     /// READ-TS-PREP-REPLY: q approvals of one version make a certificate; otherwise phase 2 follows
@@ -83,38 +85,39 @@ impl Register {
         answer: Optimistic,
         cx: &mut Context<'_>,
     ) -> bool {
-        let Some(value) = self.value.clone() else { return false };
-        let State::AskOptimistically { round, nonce: mine, key, answers } = &mut self.state else {
+        let Some(value) = &self.value else { return false };
+        let digest = cx.crypto.digest(value);
+        let State::AskOptimistically { round, nonce: asked, key, answers, approved, signed } =
+            &mut self.state
+        else {
             return false;
         };
-        if op != round.op || nonce != *mine {
+        if op != round.op || nonce != *asked {
             return false;
         }
         if !round.answered(from) {
             return true;
         }
+        let opt = answer.1;
         answers.add(from, answer.0.version, answer);
-        let Some(counted) = answers.counted(cx.q()) else { return true };
-        let first = counted.first().and_then(|(_, _, (_, opt))| *opt).map(|(version, _)| version);
-        let digest = cx.crypto.digest(&value);
-        let mine = first.filter(|version| version.client == cx.me && version.digest == digest);
-        let same = mine.filter(|version| {
-            counted.iter().all(|(_, _, (_, opt))| opt.is_some_and(|(other, _)| other == *version))
-        });
-        if let Some(version) = same {
+        // An approval is checked when it arrives, while the other servers are still at work. One of another version than
+        // the first is of no use: a certificate is of one version.
+        let mine = opt.filter(|(version, _)| version.client == cx.me && version.digest == digest);
+        if let Some((version, signature)) = mine
+            && *approved.get_or_insert(version) == version
+        {
             let lock = lock_under(cx.settings, key);
-            let mut signed = Gathered::default();
-            for (server, _, (_, opt)) in counted {
-                if let Some((_, signature)) = opt {
-                    signed.add(*server, &Statement::Prepared(version, Some(lock)), signature, cx);
-                }
-            }
-            if signed.len() >= cx.q() {
-                let signatures = signed.quorum(cx.q());
-                let pcert = PrepareCert { version, key: Some(*key), signatures };
-                self.write(pcert, true, cx);
-                return true;
-            }
+            signed.add(from, &Statement::Prepared(version, Some(lock)), &signature, cx);
+        }
+        if answers.counted(cx.q()).is_none() {
+            return true;
+        }
+        if let Some(version) = *approved
+            && signed.len() >= cx.q()
+        {
+            let pcert = PrepareCert { version, key: Some(*key), signatures: signed.quorum(cx.q()) };
+            self.write(pcert, true, cx);
+            return true;
         }
         if Self::variant(cx).is_strong() {
             // Fall back to step 1 of the strong write (§6.7).
@@ -177,10 +180,11 @@ impl Register {
         let op = self.next_phase(cx);
         let version = pcert.version;
         let round = Round::start(op, Body::Write { op, value, pcert }, ServerSet::default(), cx);
-        self.state = State::Write { round, version, optimistic, signed: Gathered::default() };
+        let (holders, signed) = (ServerSet::default(), Gathered::default());
+        self.state = State::Write { round, version, optimistic, holders, signed };
     }
 
-    /// WRITE-REPLY: with q of them the write has completed.
+    /// WRITE-REPLY: this server holds the version, and its signature is for the certificate.
     pub(super) fn stored(
         &mut self,
         from: ServerId,
@@ -189,29 +193,51 @@ impl Register {
         signature: &Signature,
         cx: &mut Context<'_>,
     ) -> bool {
-        let State::Write { round, version: mine, optimistic, signed } = &mut self.state else {
+        if self.signed_late(from, op, version, signature, cx).is_some() {
+            return true;
+        }
+        let State::Write { round, version: mine, holders, signed, .. } = &mut self.state else {
             return self.written_back(from, op, version, signature, cx);
         };
         if op != round.op || version != *mine {
             return false;
         }
-        if !signed.add(from, &Statement::Stored(version), signature, cx) {
-            return true;
+        if signed.add(from, &Statement::Stored(version), signature, cx) {
+            round.answered(from);
+            holders.insert(from);
+            self.finish_write(cx);
         }
-        round.answered(from);
-        if signed.len() < cx.q() {
-            return true;
+        true
+    }
+
+    /// With q servers that hold it the write has completed. Its certificate may come later.
+    pub(super) fn finish_write(&mut self, cx: &mut Context<'_>) {
+        let State::Write { holders, .. } = &self.state else { return };
+        if holders.len() < cx.q() {
+            return;
         }
-        let path = if *optimistic { Path::TwoPhase } else { Path::ThreePhase };
-        let wcert = WriteCert { version, signatures: signed.quorum(cx.q()) };
+        let State::Write { round, version, optimistic, signed, .. } = core::mem::take(&mut self.state) else {
+            return;
+        };
+        let path = if optimistic { Path::TwoPhase } else { Path::ThreePhase };
+        if signed.len() >= cx.q() {
+            self.certified(WriteCert { version, signatures: signed.quorum(cx.q()) }, cx);
+        } else {
+            let wait = cx.settings.timing.first;
+            let (op, body) = round.into_request();
+            self.certifying = Some(Certifying { op, version, body, signed, wait });
+            cx.set_timer(Timer::Stores(cx.object), wait);
+        }
+        let value = self.value.take().unwrap_or_else(|| Arc::from([]));
+        cx.done(Ok(outcome(version, value, path, self.phases)));
+    }
+
+    /// The certificate of this client's last write is there.
+    pub(super) fn certified(&mut self, wcert: WriteCert, cx: &mut Context<'_>) {
         self.own = Some(wcert.clone());
         self.known = Some(wcert.clone());
-        self.state = State::Idle;
-        let value = self.value.take().unwrap_or_else(|| Arc::from([]));
         if cx.settings.complete {
             cx.broadcast(&Body::Complete { wcert });
         }
-        cx.done(Ok(outcome(version, value, path, self.phases)));
-        true
     }
 }

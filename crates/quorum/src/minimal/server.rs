@@ -416,7 +416,7 @@ impl Process for Server {
             Input::Timer(Timer::Relays) => self.relay.again(out),
             Input::Timer(Timer::Repair) => self.repair.again(out),
             Input::Access { client, allowed } => self.access.set(client, allowed),
-            Input::Timer(Timer::Operation(_) | Timer::Stores(_)) | Input::Invoke { .. } => {}
+            Input::Timer(Timer::Operation(_) | Timer::Stores(_) | Timer::Late) | Input::Invoke { .. } => {}
         }
     }
 
