@@ -60,5 +60,5 @@ fn differences(values: &[&Value<'_>]) -> Vec<Finding> {
         let next = format!("set `{key} = {text}` in its node.toml and start it again");
         Finding::new(grade, "settings", one.node, what).next(next)
     };
-    others.map(|one| finding(one)).collect()
+    others.map(finding).collect()
 }
