@@ -118,17 +118,20 @@ codes! {
          acknowledged operation is lost. Start the missing replicas: with `quorate up` for a cluster on this machine,\n\
          otherwise with `quorate replica` on each machine. The log of each replica says what it waits for. Status 3.";
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
-        "This replica answered an operation differently from f + 1 others that agree. At least one of those is\n\
-         correct, and correct replicas always agree, so this replica has damaged state, a damaged program, or is\n\
-         compromised. The client used the answer of the others. This evidence comes from a client: believe it only if\n\
-         you trust that client. Check the replica's machine, stop the replica, empty its log/ and checkpoint/, and\n\
-         start it: it rejoins. If new evidence appears afterwards, treat the machine as compromised, and move the\n\
-         replica to another machine. Status 1.";
+        "This replica answered an operation differently from f + 1 others that agree. First compare the settings of the\n\
+         replicas: `quorate doctor`, run on a directory that holds several nodes, names each setting that must be the\n\
+         same and differs. If all are the same: at least one of the others is correct, and correct replicas always\n\
+         agree, so this replica has damaged state, a damaged program, or is compromised. The client used the answer of\n\
+         the others. This evidence comes from a client: believe it only if you trust that client. Check the replica's\n\
+         machine, stop the replica, empty its log/ and checkpoint/, and start it: it rejoins. If new evidence appears\n\
+         afterwards, treat the machine as compromised, and move the replica to another machine. Status 1.";
     Diverged = "Q032": "evidence: a replica's state differs from f + 1 others at the same checkpoint",
-        "The digests of the replicas were compared. Possible causes: a damaged disk or memory, another version of the\n\
-         program, a service that is not deterministic, or a Byzantine replica. A replica that finds its own damage\n\
-         fetches the state from the others, and agrees again at the next checkpoint. `quorate status` reports the\n\
-         difference until 16 newer checkpoints have been taken. If the replica keeps differing, follow Q031. Status 1.";
+        "The digests of the replicas were compared. First compare their settings: `quorate doctor`, run on a directory\n\
+         that holds several nodes, names each setting that must be the same and differs. Other possible causes: a\n\
+         damaged disk or memory, another version of the program, a service that is not deterministic, or a Byzantine\n\
+         replica. A replica that finds its own damage fetches the state from the others, and agrees again at the next\n\
+         checkpoint. `quorate status` reports the difference until 16 newer checkpoints have been taken. If the replica\n\
+         keeps differing, follow Q031. Status 1.";
     Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
         "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
          replica saw it. A correct replica does this only if two processes run with its identity, or if it was\n\

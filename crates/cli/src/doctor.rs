@@ -4,6 +4,7 @@
 mod finding;
 mod machine;
 mod nodes;
+mod settings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,8 +19,8 @@ use crate::out;
 
 /// Check the nodes in a directory, and this machine
 ///
-/// Checks the keys, settings, members, file formats and ports of every node. Checks this machine's disk (free space,
-/// permissions, speed), its clock and its socket buffers.
+/// Checks the keys, settings, members, file formats and ports of every node. Compares the settings that must be the
+/// same on all nodes. Checks this machine's disk (free space, permissions, speed), its clock and its socket buffers.
 ///
 /// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
 /// command changes nothing.

@@ -82,6 +82,50 @@ fn trouble_is_found_and_nothing_is_changed() {
     assert!(String::from_utf8_lossy(&none.stderr).starts_with("error Q017: no node found"), "{none:?}");
 }
 
+/// A setting that must be the same everywhere and is not looks like a lie: the doctor names key, node and both values.
+#[test]
+fn settings_that_differ_are_named() {
+    let dir = Dir::new("doctor-settings");
+    let root = dir.join("c");
+    let host = own_address().to_string();
+    assert!(quorate(&["init", "--dir", &root, "--host", &host]).status.success());
+    let (status, text) = doctor(&root);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        line(&text, "ok", "settings", "cluster").ends_with("14 shared settings equal at 8 nodes"),
+        "{text}"
+    );
+
+    let change = |node: &str, lines: &str| {
+        let path = dir.path().join("c").join(node).join("node.toml");
+        let toml = fs::read_to_string(&path).unwrap();
+        let toml = lines.lines().fold(toml, |toml, line| {
+            let key = line.split(' ').next().unwrap();
+            toml.replacen(&format!("# {key} = "), &format!("{line} # "), 1)
+        });
+        fs::write(path, toml).unwrap();
+    };
+    // Written in another way, it is the same.
+    change("replica-0", "fs_capacity = \"65536MiB\"");
+    change("replica-3", "window = 1024\nclients_max = 4096");
+    change("client-1", "read_only = false");
+    let (status, text) = doctor(&root);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(
+        text.contains(
+            " replica-3  window = 1024, but 2048 at client-0, client-1, client-2, client-3, replica-0, "
+        ),
+        "{text}"
+    );
+    assert!(text.contains("do: set `window = 2048` in its node.toml and start it again"), "{text}");
+    assert!(
+        text.contains(" replica-3  clients_max = 4096, but 65536 at replica-0, replica-1, replica-2\n"),
+        "{text}"
+    );
+    assert!(line(&text, "warn", "settings", "client-1").contains("read_only = false, but true at"), "{text}");
+    assert!(!text.contains("fs_capacity"), "{text}");
+}
+
 /// For a running cluster, the ports are reported as its own, and the cluster is not disturbed.
 #[test]
 fn a_cluster_that_runs_is_well() {

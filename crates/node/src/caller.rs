@@ -378,7 +378,8 @@ impl Worker {
             worked |= burst > 0 || !drive.done().is_empty();
             self.finish();
             for (from, statement) in self.client.drive.take_statements() {
-                self.shared.asking.answer(from, statement);
+                let settings = self.client.drive.settings_of(from);
+                self.shared.asking.answer(from, statement, settings);
             }
             if now.mono_ns >= self.tick_at {
                 self.tick_at = now.mono_ns.saturating_add(TICK_NS);

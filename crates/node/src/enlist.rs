@@ -99,7 +99,8 @@ fn write(
     let key = secret::create(&keys.join("client.key"))?;
     let mut members = administrator.members().clone();
     members.added = BTreeMap::from([(number, key)]);
-    let settings = Settings { listen, ..administrator.settings().clone() };
+    let mut settings = administrator.settings().clone();
+    settings.listen = listen;
     let title = format!("client {number} of a cluster of {} replicas", members.cluster.n());
     let service = ("service", format!("\"{}\"", settings.service.name()));
     write_file(&draft.join("node.toml"), &settings.example(own, &title, &[service]))?;

@@ -16,6 +16,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::fields::Settings;
 pub use self::given::{configure, protocol_keys};
 use self::keys::{KEYS, nearest};
+pub use self::shared::Shared;
 use self::value::Value;
 use crate::members::{client_name, client_number};
 use crate::secret;
@@ -26,6 +27,7 @@ mod exports;
 mod fields;
 mod given;
 mod keys;
+mod shared;
 mod value;
 
 impl Settings {
@@ -222,7 +224,11 @@ impl File<'_> {
             let what = format!("invalid value for `{typed}`");
             let note = format!("expected {} (default {})", key.takes, key.default);
             self.trouble(Kind::Value, what, &value.span(), &note)
-        })
+        })?;
+        if let Some(text) = self.text.get(value.span()).filter(|_| key.shared) {
+            settings.written.insert(key.name, text.to_owned());
+        }
+        Ok(())
     }
 }
 

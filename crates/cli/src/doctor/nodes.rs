@@ -169,6 +169,8 @@ fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
             }
         }
     }
+    let members = nodes.iter().filter(|(_, node)| node.members.cluster_id() == one.members.cluster_id());
+    findings.extend(super::settings::compare(&members.collect::<Vec<_>>()));
     let f = one.members.cluster.f();
     let hosts: BTreeSet<_> = one.settings.replicas.iter().map(SocketAddr::ip).collect();
     let n = one.settings.replicas.len();

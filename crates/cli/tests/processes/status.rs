@@ -89,6 +89,22 @@ fn status_tells_scripts_how_a_cluster_is() {
     assert_eq!((code, &whole["answered"]), (Some(3), &0.into()));
 }
 
+/// A replica whose settings differ is named so, not as one that lies, and the command that helps is named too.
+#[test]
+fn a_replica_with_other_settings_is_named() {
+    let mut cluster = Cluster::make("differs", &[], "");
+    let path = cluster.replica_dir(3).join("node.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("client_lanes_max = 16\n{text}")).unwrap();
+    (0..4).for_each(|i| cluster.run(i));
+    let root = cluster.dir.join("c");
+    let replicas = wait_for(&root, "degraded", "settings differ");
+    let words: Vec<&Value> = replicas.iter().map(|replica| &replica["state"]).collect();
+    assert_eq!(words, ["ok", "ok", "ok", "settings differ"]);
+    let page = String::from_utf8(quorate(&["status", "--dir", &root]).stdout).unwrap();
+    assert!(page.contains("do        settings differ (r3)") && page.contains("quorate doctor"), "{page}");
+}
+
 /// A replica that answers clients with what is wrong is named, by those whom it answered, and nobody else is.
 #[test]
 fn a_liar_is_named_by_its_evidence() {

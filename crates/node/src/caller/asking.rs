@@ -15,6 +15,8 @@ const AGAIN_NS: u64 = 120_000_000;
 pub struct Heard {
     /// The statement.
     pub statement: Statement,
+    /// The digest of the shared settings that the replica stated with its session keys, if it did.
+    pub settings: Option<u64>,
     /// The time of arrival.
     pub at: Instant,
 }
@@ -61,13 +63,13 @@ impl Asking {
     }
 
     /// Takes an answer, if it is one to the present question.
-    pub(super) fn answer(&self, from: ReplicaId, statement: Statement) {
+    pub(super) fn answer(&self, from: ReplicaId, statement: Statement, settings: Option<u64>) {
         let mut answers = lock(&self.answers);
         if statement.nonce != self.nonce.load(Ordering::SeqCst) {
             return;
         }
         if let Some(place) = answers.get_mut(from.index()) {
-            *place = Some(Heard { statement, at: Instant::now() });
+            *place = Some(Heard { statement, settings, at: Instant::now() });
         }
         drop(answers);
         self.answered.notify_all();

@@ -24,6 +24,11 @@ impl<M: Meter> ClientDrive<M> {
         std::mem::take(&mut self.statements)
     }
 
+    /// Returns the digest of the shared settings that a replica has stated with its session keys, if it has.
+    pub fn settings_of(&mut self, replica: ReplicaId) -> Option<u64> {
+        self.endpoint.door_mut().settings_of(replica.into())
+    }
+
     /// Returns the size of the cluster.
     pub fn cluster(&self) -> Cluster {
         self.cluster

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quorate_wire::Cluster;
-use quorate_wire::message::Statement;
 
 use super::model::{Picture, Reading, judge};
-use crate::caller::{Caller, Options};
+use crate::caller::{Caller, Heard, Options};
 use crate::client_node::ClientNode;
 use crate::members::client_number;
 use crate::services::ServiceName;
@@ -128,13 +127,15 @@ impl Observer {
         (self.judge(statements, Some(latency.ordered.is_some())), latency)
     }
 
-    fn ask(&self) -> Vec<Option<Statement>> {
-        self.caller.statements(PATIENCE).into_iter().map(|heard| Some(heard?.statement)).collect()
+    fn ask(&self) -> Vec<Option<Heard>> {
+        self.caller.statements(PATIENCE)
     }
 
-    fn judge(&self, statements: Vec<Option<Statement>>, answered: Option<bool>) -> Picture {
+    fn judge(&self, heard: Vec<Option<Heard>>, answered: Option<bool>) -> Picture {
+        let settings = heard.iter().map(|heard| heard.as_ref()?.settings).collect();
+        let statements = heard.into_iter().map(|heard| Some(heard?.statement)).collect();
         let evidence = crate::client::ledger::of_all(&self.dir);
-        judge(Reading { cluster: self.cluster, statements, evidence, answered, now_s: now_s() })
+        judge(Reading { cluster: self.cluster, statements, settings, evidence, answered, now_s: now_s() })
     }
 
     /// Runs a probe operation on each path: one that changes nothing, for any service. None if it timed out.

@@ -24,6 +24,8 @@ pub struct Reading {
     pub cluster: Cluster,
     /// The statements that arrived within the observer's time-out, in the order of the replicas' ids.
     pub statements: Vec<Option<Statement>>,
+    /// The digests of the shared settings that the replicas have stated, in the same order.
+    pub settings: Vec<Option<u64>>,
     /// The evidence of the clients.
     pub evidence: Vec<Item>,
     /// Whether the observer's own operation finished in time, if it ran one.
@@ -72,6 +74,9 @@ pub enum Word {
     Slow,
     /// Its clock is too far from the others' for it to vote.
     ClockOff,
+    /// Settings that all replicas must have alike differ from those of most others: it may contradict them without
+    /// being faulty.
+    SettingsDiffer,
     /// Bytes from its address fail authentication.
     BadMac,
     /// Its state differs from that of f + 1 others.
@@ -92,6 +97,7 @@ impl Word {
             Self::DiskFull => "disk full",
             Self::Slow => "slow",
             Self::ClockOff => "clock-off",
+            Self::SettingsDiffer => "settings differ",
             Self::BadMac => Class::BadMac.name(),
             Self::Diverged => Class::Diverged.name(),
             Self::WrongReplies => Class::WrongReplies.name(),
@@ -99,9 +105,10 @@ impl Word {
         }
     }
 
-    /// Returns whether there is evidence of misbehaviour, so that its statements are unreliable.
+    /// Returns whether its statements are unreliable: there is evidence of misbehaviour, or its settings differ. Who lies
+    /// gains nothing by stating other settings.
     pub fn is_proven(self) -> bool {
-        matches!(self, Self::Diverged | Self::WrongReplies | Self::Equivocates)
+        matches!(self, Self::SettingsDiffer | Self::Diverged | Self::WrongReplies | Self::Equivocates)
     }
 
     /// Returns whether it does not take part at present.
@@ -224,7 +231,7 @@ impl Health {
 
 /// Computes the verdict.
 pub fn judge(reading: Reading) -> Picture {
-    let Reading { cluster, statements, mut evidence, answered, now_s } = reading;
+    let Reading { cluster, statements, settings, mut evidence, answered, now_s } = reading;
     let agreement = Agreement::of(cluster, &statements);
     let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
     let enough = statements.iter().flatten().count() >= cluster.weak();
@@ -238,12 +245,17 @@ pub fn judge(reading: Reading) -> Picture {
     evidence.extend(seen_here(cluster, &agreement, &statements, now_s));
     evidence.sort_by(|a, b| (b.last, a.replica, b.class).cmp(&(a.last, b.replica, a.class)));
     let at = agreement.agreed.iter().rposition(Option::is_some);
+    let settings = differing(cluster, &statements, &settings);
     let replicas = cluster.replicas().zip(statements).map(|(id, says)| {
         let own: Vec<Item> = evidence.iter().filter(|item| item.replica == id).cloned().collect();
         let behind = says.as_ref().map_or(0, |says| executed.0.saturating_sub(says.executed.0));
         let row = agreement.rows.get(id.index());
         let agrees = at.and_then(|at| row?.get(at).copied()).unwrap_or(Cell::Absent);
-        let word = word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s);
+        let word = if settings.contains(&id) {
+            Word::SettingsDiffer
+        } else {
+            word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s)
+        };
         Health { id, word, says, behind, agrees, evidence: own }
     });
     let replicas: Vec<Health> = replicas.collect();
@@ -280,6 +292,23 @@ fn weak_max(cluster: Cluster, numbers: impl Iterator<Item = u64>) -> u64 {
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     numbers.get(cluster.weak() - 1).copied().unwrap_or(0)
+}
+
+/// Returns the replicas whose settings are not those of most others that answered. Fewer than f + 1 equal digests say
+/// nothing; of two that are equally frequent, that of the first replica counts.
+fn differing(
+    cluster: Cluster,
+    statements: &[Option<Statement>],
+    settings: &[Option<u64>],
+) -> BTreeSet<ReplicaId> {
+    let stated = cluster.replicas().zip(statements).zip(settings);
+    let stated: Vec<(ReplicaId, u64)> = stated
+        .filter_map(|((id, says), settings)| says.as_ref().and(*settings).map(|own| (id, own)))
+        .collect();
+    let votes = |digest: u64| stated.iter().filter(|(_, own)| *own == digest).count();
+    let most = stated.iter().rev().map(|(_, digest)| *digest).max_by_key(|digest| votes(*digest));
+    let Some(most) = most.filter(|digest| votes(*digest) >= cluster.weak()) else { return BTreeSet::new() };
+    stated.into_iter().filter(|(_, own)| *own != most).map(|(id, _)| id).collect()
 }
 
 /// Returns the time of day of the replica in the middle, in milliseconds, if a quorum has said theirs: with f that lie,

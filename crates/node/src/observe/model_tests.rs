@@ -24,12 +24,14 @@ enum Is {
     Lanes(u32),
     /// Its newest digest is another one.
     Other(u8),
+    /// It states settings with another digest; its newest digest is another one, too.
+    Set(u64),
     /// It says of this replica that it contradicted itself, this number of milliseconds ago.
     Accuses(u16, u64),
     /// A client has seen this of it, this number of seconds ago.
     Seen(Class, u64),
 }
-use Is::{Accuses, Behind, Clock, Full, Joining, Lanes, Other, Rejoining, Seen, Silent, Well};
+use Is::{Accuses, Behind, Clock, Full, Joining, Lanes, Other, Rejoining, Seen, Set, Silent, Well};
 
 fn reading(is: &[Is]) -> Reading {
     let n = u16::try_from(is.len()).unwrap();
@@ -54,6 +56,7 @@ fn reading(is: &[Is]) -> Reading {
             Lanes(used) => says.lanes = (used, 100),
             Behind(batches) => says.executed = SeqNum(300 - batches),
             Other(fill) => says.checkpoints[1].1 = digest(fill),
+            Set(_) => says.checkpoints[1].1 = digest(9),
             Accuses(by, age_ms) => {
                 says.contradictions = vec![Contradiction { by: ReplicaId(by), count: 3, age_ms }];
             }
@@ -68,7 +71,8 @@ fn reading(is: &[Is]) -> Reading {
         }
     }
     let statements = is.iter().map(statement).collect();
-    Reading { cluster, statements, evidence, answered: None, now_s: NOW_S }
+    let settings = is.iter().map(|is| Some(if let Set(digest) = is { *digest } else { 1 })).collect();
+    Reading { cluster, statements, settings, evidence, answered: None, now_s: NOW_S }
 }
 
 fn words(picture: &Picture) -> Vec<&'static str> {
@@ -96,6 +100,10 @@ fn l20_the_verdict_follows_from_what_is_known() {
         // One that lies uses up both margins.
         (&[Well, Well, wrong, Well], &["ok", "ok", "wrong replies", "ok"], Degraded, 0, 0),
         (&[Well, Other(1), Well, Well], &["ok", "diverged", "ok", "ok"], Degraded, 0, 0),
+        // Other settings explain another state: they are named, not a lie. Until they are equal, it counts like a liar.
+        (&[Well, Well, Well, Set(2)], &["ok", "ok", "ok", "settings differ"], Degraded, 0, 0),
+        (&[Set(2), Well, Well, Silent], &["settings differ", "ok", "ok", "silent"], Degraded, 0, 0),
+        (&[Well, Well, Set(2), Set(2)], &["ok", "ok", "settings differ", "settings differ"], Unsafe, 0, 0),
         // A broken MAC may be the network's, and costs no margin.
         (&[Well, Well, Seen(Class::BadMac, 1), Well], &["ok", "ok", "bad mac", "ok"], Degraded, 1, 1),
         // Old evidence is history.

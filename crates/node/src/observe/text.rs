@@ -74,6 +74,14 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
             item.class.code()
         ));
     }
+    let differ = picture.replicas.iter().filter(|health| health.word == Word::SettingsDiffer);
+    let differ: Vec<String> = differ.map(|health| health.id.to_string()).collect();
+    if !differ.is_empty() {
+        lines.push(format!(
+            "  do        settings differ ({}): compare the node.toml of all replicas, with `quorate doctor` if you can",
+            differ.join(", ")
+        ));
+    }
     if let Some(item) = picture.evidence.first() {
         lines.push(format!("  do        quorate explain {}", item.class.code()));
     }
@@ -107,9 +115,13 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if picture.primary() == Some(health.id) { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow | Word::ClockOff => {
-            health.says_short()
-        }
+        Word::Ok
+        | Word::Joins
+        | Word::Silent
+        | Word::DiskFull
+        | Word::Slow
+        | Word::ClockOff
+        | Word::SettingsDiffer => health.says_short(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

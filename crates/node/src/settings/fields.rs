@@ -38,6 +38,8 @@ pub struct Settings {
     pub core: Option<usize>,
     /// The size of the flight recorder, in bytes.
     pub recording_bytes: usize,
+    /// The values that the file gives to shared settings, as they are written there.
+    pub(super) written: BTreeMap<&'static str, String>,
 }
 
 /// Returns the defaults of a file system. Its name follows from the cluster's, so that file handles of another
@@ -69,6 +71,7 @@ impl Settings {
             waiting: Waiting::default(),
             core: None,
             recording_bytes: 0,
+            written: BTreeMap::new(),
         }
     }
 
@@ -88,7 +91,8 @@ impl Settings {
         let options = quorate_process::executor_options(&self.config, 0);
         let pages = (options.page_bytes, options.pages_max, options.result_bytes_max);
         let version = self.service.row().map_or(0, |row| row.version);
-        let text = format!("{} {version} {pages:?} {:?}", self.service.name(), self.fs);
+        let lanes = self.config.lanes_max;
+        let text = format!("{} {version} {pages:?} {lanes} {:?}", self.service.name(), self.fs);
         let digest = blake3::derive_key("quorate 2026 service settings", text.as_bytes());
         digest.first_chunk().map_or(0, |front| u64::from_le_bytes(*front))
     }

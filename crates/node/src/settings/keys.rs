@@ -22,13 +22,15 @@ pub(super) struct Key {
     pub(super) about: &'static str,
     /// Whether only replicas have it.
     pub(super) replicas_only: bool,
+    /// Whether all nodes that have it must have the same value.
+    pub(super) shared: bool,
     /// Sets a value. None: the value is invalid.
     pub(super) set: fn(&mut Settings, Value<'_>) -> Option<()>,
 }
 
 /// Declares the keys.
 macro_rules! keys {
-    ($($who:ident $name:literal = $default:literal, $takes:literal, $about:literal,
+    ($($who:ident $($shared:ident)? $name:literal = $default:literal, $takes:literal, $about:literal,
        |$settings:ident, $value:ident| $set:expr;)*) => {
         pub(super) const KEYS: &[Key] = &[$(Key {
             name: $name,
@@ -36,6 +38,7 @@ macro_rules! keys {
             takes: $takes,
             about: $about,
             replicas_only: replicas_only!($who),
+            shared: shared!($($shared)?),
             set: |$settings, $value| { $set; Some(()) },
         },)*];
     };
@@ -50,8 +53,17 @@ macro_rules! replicas_only {
     };
 }
 
+macro_rules! shared {
+    (shared) => {
+        true
+    };
+    () => {
+        false
+    };
+}
+
 keys! {
-    node "service" = "\"kv\"", "\"fs\", \"kv\", \"null\" or \"own\"",
+    node shared "service" = "\"kv\"", "\"fs\", \"kv\", \"null\" or \"own\"",
         "The replicated service: a file system, a key-value store, a service without state for measurements, or the\n\
          service of the program that runs the node. Same on all nodes.",
         |s, v| s.service = ServiceName::from_name(v.text()?)?;
@@ -67,10 +79,10 @@ keys! {
             "memory" => Durability::Memory,
             _ => return None,
         };
-    node "checkpoint_interval" = "128", "batches, 1 to window / 2",
+    node shared "checkpoint_interval" = "128", "batches, 1 to window / 2",
         "K: batches between checkpoints. Same on all nodes.",
         |s, v| s.config.checkpoint_interval = v.number()?;
-    node "window" = "2048", "batches, a multiple of checkpoint_interval, at most 4096",
+    node shared "window" = "2048", "batches, a multiple of checkpoint_interval, at most 4096",
         "L: how far agreement may run ahead of the last stable checkpoint. A rejoining replica has to catch up within\n\
          this window. Same on all nodes.",
         |s, v| s.config.window = v.number()?;
@@ -90,7 +102,7 @@ keys! {
         "A result below this size is sent by every replica. A longer result is sent by one replica, and the others\n\
          send its digest.",
         |s, v| s.config.small_reply = v.size()?;
-    node "read_only" = "true", "true or false",
+    node shared "read_only" = "true", "true or false",
         "Serve read-only requests without ordering them. Same on all nodes.",
         |s, v| s.config.read_only = v.switch()?;
     node "digest_replies" = "true", "true or false",
@@ -109,7 +121,7 @@ keys! {
     replica "piggyback" = "true", "true or false",
         "Send commits as part of the next ordering message.",
         |s, v| s.config.piggyback = v.switch()?;
-    node "request_auth" = "\"adaptive\"", "\"adaptive\", \"mac\" or \"sig+mac\"",
+    node shared "request_auth" = "\"adaptive\"", "\"adaptive\", \"mac\" or \"sig+mac\"",
         "How requests are authenticated: with MACs (mac), or with signatures too (sig+mac). adaptive: with MACs, but a\n\
          client whose MACs fail at some replica has to sign too. Same on all nodes.",
         |s, v| s.config.request_auth = match v.text()? {
@@ -139,10 +151,10 @@ keys! {
     replica "clock_skew" = "\"2s\"", "a duration, 1ms to 1h",
         "Maximum difference between the primary's clock and this replica's.",
         |s, v| s.config.clock_skew_ns = v.duration_ns()?;
-    replica "clients_max" = "65536", "client lanes, 16 to 65536",
+    replica shared "clients_max" = "65536", "client lanes, 16 to 65536",
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
-    replica "client_lanes_max" = "256", "lanes, 1 to 65536",
+    replica shared "client_lanes_max" = "256", "lanes, 1 to 65536",
         "Maximum number of client lanes of one client. Further lanes are refused. Same on all replicas.",
         |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
@@ -155,13 +167,13 @@ keys! {
         "How much of the state is kept in memory. The rest is read from disk when needed. With durability = \"memory\"\n\
          all of it is in memory. A replica needs another 250 bytes for each 4 KiB of the state, and 128MiB.",
         |s, v| s.state_memory_max = v.size().filter(|size| *size >= 1 << 20)?;
-    node "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
+    node shared "fs_exports" = "\"/(rw,root_squash)\"", "directories with options, as in /etc/exports",
         "The directories that can be mounted, such as `/(rw,no_root_squash) /pub(ro,all_squash,10.0.0.0/8)`. Options:\n\
          rw or ro; root_squash, no_root_squash or all_squash; networks that may mount. An export of a subdirectory\n\
          does not isolate it: a program that builds its own NFS calls can reach files outside the subdirectory, with\n\
          the options of any export that admits its address. Same on all nodes.",
         |s, v| s.fs.exports = exports::parse(v.text()?)?;
-    node "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
+    node shared "fs_atime" = "\"relatime\"", "\"relatime\", \"strict\" or \"none\"",
         "When reading a file updates its access time. relatime: only if the access time is old. strict: always, so every\n\
          read is ordered. none: never. Same on all nodes.",
         |s, v| s.fs.atime = match v.text()? {
@@ -170,24 +182,24 @@ keys! {
             "none" => Atime::None,
             _ => return None,
         };
-    node "fs_read_only" = "\"all\"", "\"all\", \"none\", or names of procedures that only read",
+    node shared "fs_read_only" = "\"all\"", "\"all\", \"none\", or names of procedures that only read",
         "The NFS procedures that are served without ordering, such as `getattr lookup`. Same on all nodes.",
         |s, v| s.fs.read_only = exports::procedures(v.text()?)?;
-    node "fs_inodes_max" = "4294967296", "files, at least 1",
+    node shared "fs_inodes_max" = "4294967296", "files, at least 1",
         "Maximum number of files, directories and links. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.inodes_max = v.number()?;
-    node "fs_capacity" = "\"64GiB\"", "a size, 1MiB to 64GiB",
+    node shared "fs_capacity" = "\"64GiB\"", "a size, 1MiB to 64GiB",
         "Space for data and its tables, in whole pages of 4 KiB. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.capacity_bytes = v.size().and_then(|size| u64::try_from(size).ok())
             .filter(|size| (1 << 20..=64 << 30).contains(size))?;
-    node "fs_quota_bytes" = "\"none\"", "\"none\", or a size, at least 4KiB",
+    node shared "fs_quota_bytes" = "\"none\"", "\"none\", or a size, at least 4KiB",
         "Maximum size of the data that each user except root may own, in whole pages of 4 KiB. Files of up to 512 bytes\n\
          take none. At the limit, users can still overwrite their data. Same on all nodes, fixed at the first start.",
         |s, v| s.fs.quota.bytes_max = match v.text() {
             Some("none") => u64::MAX,
             _ => u64::try_from(v.size().filter(|size| *size >= 4096)?).ok()?,
         };
-    node "fs_quota_inodes" = "\"none\"", "\"none\", or files, at least 1",
+    node shared "fs_quota_inodes" = "\"none\"", "\"none\", or files, at least 1",
         "Maximum number of files, directories and links that each user except root may own. Same on all nodes, fixed at\n\
          the first start.",
         |s, v| s.fs.quota.inodes_max = match v.text() {

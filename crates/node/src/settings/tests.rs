@@ -150,3 +150,39 @@ fn a_file_system_has_limits() {
         assert!(trouble.to_string().contains("invalid value for "), "{trouble}");
     }
 }
+
+#[test]
+fn shared_settings_are_compared_by_value() {
+    let at = |lines: &str, key: &str| {
+        let shared = parse(lines).unwrap().shared(Principal::Replica(ReplicaId(1)));
+        shared.into_iter().find(|shared| shared.key == key).unwrap()
+    };
+    let (given, default) = (at("fs_capacity = \"65536MiB\"", "fs_capacity"), at("", "fs_capacity"));
+    assert_eq!((given.text.as_str(), default.text.as_str()), ("\"65536MiB\"", "\"64GiB\""));
+    assert!(given.agrees_with(&default), "{given:?} {default:?}");
+    for (line, key) in [
+        ("window = 1024", "window"),
+        ("read_only = false", "read_only"),
+        ("client_lanes_max = 16", "client_lanes_max"),
+        ("fs_exports = \"/(ro)\"", "fs_exports"),
+        ("fs_quota_inodes = 7", "fs_quota_inodes"),
+    ] {
+        assert!(!at(line, key).agrees_with(&at("", key)), "{line}");
+        assert!(at(line, "request_auth").agrees_with(&at("", "request_auth")), "{line}");
+    }
+    let client = parse_as(
+        Principal::Client(ClientId::new(1, 0)),
+        &ADDRESSES.replace("[clients]\nclient-0 = \"127.0.0.1:7010\"\n", ""),
+    );
+    let keys: Vec<_> =
+        client.unwrap().shared(Principal::Client(ClientId::new(1, 0))).into_iter().map(|s| s.key).collect();
+    assert!(keys.contains(&"window") && !keys.contains(&"clients_max"), "{keys:?}");
+}
+
+/// How many lanes a client may have decides what the table of the lanes is, which is state.
+#[test]
+fn the_lanes_of_a_client_are_in_the_digest_of_the_settings() {
+    let digest = |lines| parse(lines).unwrap().service_digest();
+    assert_eq!(digest(""), digest("client_lanes_max = 256"));
+    assert_ne!(digest(""), digest("client_lanes_max = 16"));
+}
