@@ -37,6 +37,7 @@
 //! | `note_certified` | `transfer` | makes the highest certified checkpoint the goal |
 //! | `set_goal` | `transfer` | makes a certified checkpoint the goal |
 //! | `start_transfer` | `transfer` | fetches a checkpoint |
+//! | `follow_kept` | `view_change` | leaves a view that it has come to, if what it has kept ends it |
 //! | `on_view_changes_grown` | `view_change` | looks again at the VIEW-CHANGEs for this view |
 //! | `stop_normal_operation` | `view_change` | ends normal operation |
 //! | `suspect` | `view_change` | tells all that this replica wishes to leave its view |

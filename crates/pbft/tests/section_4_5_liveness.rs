@@ -163,3 +163,26 @@ fn b14_one_new_view_for_a_view() {
         }
     }
 }
+
+/// L28, LV-2: a hand-over of a later view moves nobody, and is a duplicate when it comes again. So a replica that
+/// comes to that view looks at what it has kept: the others may be there, and wait for this one.
+#[test]
+fn l28_a_hand_over_counts_for_those_who_come_to_the_view_later() {
+    // The primary's own SUSPECT.
+    let mut desk = backup();
+    desk.suspect(R1, 1);
+    assert_eq!(desk.replica.view(), ViewNum(0), "nobody has left view 0");
+    desk.suspect(R0, 0);
+    assert_eq!(desk.replica.view(), ViewNum(2), "r0 hands over view 0, and r1 view 1");
+    // The VIEW-CHANGE of one that the hand-over has moved.
+    let mut desk = backup();
+    let moved = ViewChange { leave: desk.leave_cert(1, &[R1]), ..desk.empty_view_change(2) };
+    let frame = desk.view_change(R3, &moved);
+    desk.frame(&frame);
+    assert_eq!(desk.replica.view(), ViewNum(0), "nobody has left view 0");
+    desk.suspect(R0, 0);
+    assert_eq!(desk.replica.view(), ViewNum(2), "r3 has left view 1");
+    let last = desk.last_sent(Kind::ViewChange).map(|(_, frame)| frame).unwrap();
+    let own = ViewChange::decode(Frame::decode(&last).unwrap().body).unwrap();
+    assert_eq!((own.view, own.leave), (ViewNum(2), moved.leave), "and its reason is given on");
+}

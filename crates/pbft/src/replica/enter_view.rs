@@ -53,6 +53,7 @@ impl Replica {
         self.try_execute(now, out);
         self.serve_reads(out);
         self.peers.send_now(now, out);
+        self.follow_kept(now, out);
     }
 
     /// h may rise to the (f+1)-th largest h in V, which a correct replica holds a proof for, where

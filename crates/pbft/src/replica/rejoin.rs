@@ -117,6 +117,7 @@ impl Replica {
             self.views.follow(view);
             self.judge_view();
             out.report(Milestone::ViewChangeStarted { view });
+            self.follow_kept(now, out);
         }
         self.peers.send_soon(now, out);
         self.look_at_rejoin(now, out);

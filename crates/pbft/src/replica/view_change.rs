@@ -93,6 +93,23 @@ impl Replica {
         out.report(Milestone::ViewChangeStarted { view });
         self.peers.send_soon(now, out);
         self.on_view_changes_grown(now, out);
+        self.follow_kept(now, out);
+    }
+
+    /// This replica has come to its view, and what it has kept may end it: a hand-over of the view by its primary had no
+    /// effect before, and when it comes again it is a duplicate (LV-2). Without this, replicas that came later than the
+    /// one that the hand-over moved would stay behind, and no view have a quorum.
+    pub(super) fn follow_kept(&mut self, now: Now, out: &mut Actions) {
+        let view = self.views.view();
+        self.judge_suspects(now, view, out);
+        // If that moved it, it has looked again.
+        if self.views.view() != view {
+            return;
+        }
+        let leave = self.evidence.received_for(view.next()).next().map(|m| m.body().leave.clone());
+        if let Some(leave) = leave {
+            self.start_view_change(now, view.next(), leave, out);
+        }
     }
 
     /// Ends normal operation in the log's view: P and Q take up what prepared and pre-prepared in it,
