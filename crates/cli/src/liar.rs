@@ -10,8 +10,7 @@ use quorate_pbft::step::{Actions, Input, Now};
 use quorate_pbft::{Config, Replica};
 use quorate_sim::adversary::named::{self, NAMED, Slow};
 use quorate_sim::adversary::{Liar, Lying};
-use quorate_sim::core::Core as _;
-use quorate_sim::network::NodeId;
+use quorate_sim::core::HostCore as _;
 use quorate_sim::rng::{Concern, Rng};
 use quorate_wire::Kind;
 use quorate_wire::sign::Signer;
@@ -157,11 +156,11 @@ impl Core for LiarCore {
     }
 
     fn tamper(&mut self, to: Place, frame: &mut Vec<u8>) -> bool {
-        self.lying.tamper(NodeId::at(to.index()), frame)
+        self.lying.tamper(to, frame)
     }
 
     fn due(&self) -> u64 {
-        self.lying.due().unwrap_or(u64::MAX)
+        self.lying.due()
     }
 
     fn wake(&mut self, now: Now, out: &mut Actions) {

@@ -28,7 +28,7 @@ pub trait Core {
         false
     }
 
-    /// A frame has arrived, authentic or not.
+    /// A frame has arrived, authentic or not. Empty if it is malformed.
     #[inline]
     fn overhear(&mut self, _frame: &[u8]) {}
 

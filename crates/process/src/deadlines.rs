@@ -32,6 +32,11 @@ impl Deadlines {
         self.change(timer, NEVER);
     }
 
+    /// Returns when a timer expires, if it runs.
+    pub fn at(&self, timer: Timer) -> Option<u64> {
+        Some(self.at[timer.index()]).filter(|at| *at != NEVER)
+    }
+
     /// Returns when the first timer expires.
     #[inline]
     pub fn earliest(&self) -> u64 {

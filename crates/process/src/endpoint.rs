@@ -79,6 +79,11 @@ impl Endpoint {
         self.tick_at
     }
 
+    /// Lets the first tick be due at this time.
+    pub fn tick_from(&mut self, mono_ns: u64) {
+        self.tick_at = mono_ns;
+    }
+
     /// Tells the authenticator the time.
     pub fn tick(&mut self, now: Now) {
         self.tick_at = now.mono_ns.saturating_add(TICK_NS);
@@ -136,6 +141,11 @@ impl Endpoint {
     #[inline]
     pub fn is_durable(&self, after: Lsn) -> bool {
         self.outbox.is_durable(after)
+    }
+
+    /// Returns the last durable record.
+    pub fn durable(&self) -> Lsn {
+        self.outbox.durable()
     }
 
     /// Holds a frame until its record is durable.

@@ -1,6 +1,6 @@
 //! The events of a process.
 
-use quorate_pbft::step::Lsn;
+use quorate_pbft::step::{Lsn, Timer};
 use quorate_wire::{SeqNum, Source};
 
 /// Each thing that can happen to a process.
@@ -17,10 +17,15 @@ pub enum Event<'a> {
     },
     /// The moment of [`Process::due`](crate::Process::due) has come.
     Clock,
+    /// A timer expires, whatever time it is: for scripts.
+    Expired(Timer),
     /// The disk has completed some work.
     Disk(DiskEvent),
     /// The task that [`Process::has_work`](crate::Process::has_work) speaks of has had its time.
-    Work,
+    Work {
+        /// How long it took, in nanoseconds.
+        took_ns: u64,
+    },
     /// The process is about to end: it hands over the view if it is the primary.
     Shutdown,
 }

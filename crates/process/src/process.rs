@@ -52,8 +52,12 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     /// The work of the executor.
     queue: Queue<(ClientId, Arc<SignatureCheck>)>,
     execution: Execution,
+    /// The authenticator does not know the view.
+    hears_old_views: bool,
     /// The first task has begun, and ends with [`Event::Work`].
     is_working: bool,
+    /// How long the deferred task that is being done has taken already, in nanoseconds.
+    worked_ns: u64,
     /// The checkpoint that is being copied.
     saving: Option<ImageCopy>,
     pace: ImagePace,
@@ -102,7 +106,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             counters: Counters::default(),
             queue: Queue::default(),
             execution: Execution::Inline,
+            hears_old_views: false,
             is_working: false,
+            worked_ns: 0,
             saving: None,
             pace: ImagePace::default(),
             is_slow: false,
@@ -135,7 +141,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             counters: self.counters,
             queue: self.queue,
             execution: self.execution,
+            hears_old_views: self.hears_old_views,
             is_working: self.is_working,
+            worked_ns: self.worked_ns,
             saving: self.saving,
             pace: self.pace,
             is_slow: self.is_slow,
@@ -174,6 +182,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self
     }
 
+    /// Lets the core see signed messages of views that are over. The core rejects them; the authenticator would do so
+    /// before it checks the signature.
+    #[must_use]
+    pub fn with_old_views(self) -> Self {
+        Self { hears_old_views: true, ..self }
+    }
+
     /// Sends each frame in a datagram of its own.
     #[must_use]
     pub fn unpacked(mut self) -> Self {
@@ -196,7 +211,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.admit_clients(true);
                 self.feed(now, Input::Start, &[], watch);
             }
-            Event::Work => self.work(now, watch),
+            Event::Expired(timer) => {
+                self.deadlines.stop(timer);
+                self.feed(now, Input::Timer(timer), &[], watch);
+            }
+            Event::Work { took_ns } => self.work(now, took_ns, watch),
             Event::Shutdown => self.with_actions(now, watch, |core, out| core.shut_down(now, out)),
         }
         self.send_keys(watch);
@@ -270,6 +289,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         &self.queue
     }
 
+    /// Returns when a timer expires, if it runs.
+    pub fn deadline(&self, timer: Timer) -> Option<u64> {
+        self.deadlines.at(timer)
+    }
+
     /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -289,6 +313,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub fn renew_keys(&mut self, now: Now, entropy: [u8; 32], watch: &mut impl Observer<S, P>) {
         self.endpoint.renew_keys(now, entropy);
         self.send_keys(watch);
+    }
+
+    /// Performs actions that the core did not ask for: for scripts with Byzantine replicas.
+    pub fn inject(&mut self, actions: &Actions, watch: &mut impl Observer<S, P>) {
+        self.perform(actions, watch);
     }
 
     /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Now, Recipient};
 use quorate_pbft::{Config, Replica};
+use quorate_process::{Core, Place};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
 use quorate_wire::frame::Frame;
@@ -18,8 +19,7 @@ use quorate_wire::message::{PrePrepareHead, Request, Seal, Suspect, encode_pre_p
 use quorate_wire::sign::Signer;
 use quorate_wire::{Batch, Kind, Message, Principal, ReplicaId, SeqNum, ViewNum};
 
-use crate::core::Core;
-use crate::network::NodeId;
+use crate::core::HostCore;
 use crate::rng::Rng;
 
 pub mod backup;
@@ -78,7 +78,7 @@ pub trait Liar: Debug {
     }
 
     /// A sealed frame is about to leave for one node.
-    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, _frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, _rng: &mut Rng, _to: Place, _frame: &mut Vec<u8>) -> Answered {
         Answered::Truth
     }
 
@@ -275,18 +275,6 @@ impl Lying {
         }
     }
 
-    /// Returns the replica that it stands in front of.
-    pub fn replica(&self) -> &Replica {
-        &self.replica
-    }
-
-    /// Its process is about to end: its replica really hands the view over.
-    pub fn shut_down(&mut self, now: Now, out: &mut Actions) {
-        if !self.dead {
-            self.replica.shut_down(now, out);
-        }
-    }
-
     /// Returns whether its lies have made its own replica stop.
     pub fn is_dead(&self) -> bool {
         self.dead
@@ -373,9 +361,19 @@ impl Core for Lying {
         self.with(now, out, |liar, lie| liar.idle(lie));
     }
 
-    fn card(&self) -> String {
-        let dead = if self.dead { ", has stopped" } else { "" };
-        format!("{} (lies: {:?}{dead})", self.replica.state(), self.liar)
+    fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Its process is about to end: its replica really hands the view over.
+    fn shut_down(&mut self, now: Now, out: &mut Actions) {
+        if !self.dead {
+            self.replica.shut_down(now, out);
+        }
+    }
+
+    fn is_byzantine(&self) -> bool {
+        true
     }
 
     fn answer(&mut self, kind: Kind, body: &mut Vec<u8>) -> bool {
@@ -384,7 +382,7 @@ impl Core for Lying {
         answered != Answered::Silence
     }
 
-    fn tamper(&mut self, to: NodeId, frame: &mut Vec<u8>) -> bool {
+    fn tamper(&mut self, to: Place, frame: &mut Vec<u8>) -> bool {
         let answered = self.liar.tamper(&mut self.rng, to, frame);
         self.told += u64::from(answered != Answered::Truth);
         answered != Answered::Silence
@@ -398,20 +396,27 @@ impl Core for Lying {
         self.liar.overhear(&mut self.rng, frame);
     }
 
+    fn due(&self) -> u64 {
+        self.later.iter().map(|later| later.at).min().unwrap_or(u64::MAX)
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Actions) {
+        self.flush(now, out);
+    }
+}
+
+impl HostCore for Lying {
+    fn card(&self) -> String {
+        let dead = if self.dead { ", has stopped" } else { "" };
+        format!("{} (lies: {:?}{dead})", self.replica.state(), self.liar)
+    }
+
     fn into_replica(self: Box<Self>) -> Replica {
         self.replica
     }
 
     fn lies(&self) -> u64 {
         self.told
-    }
-
-    fn due(&self) -> Option<u64> {
-        self.later.iter().map(|later| later.at).min()
-    }
-
-    fn wake(&mut self, now: Now, out: &mut Actions) {
-        self.flush(now, out);
     }
 }
 

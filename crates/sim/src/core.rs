@@ -4,15 +4,11 @@ use std::fmt::Debug;
 
 use quorate_pbft::Replica;
 use quorate_pbft::step::{Actions, Input, Now};
+use quorate_process::{Core, Place};
 use quorate_wire::Kind;
 
-use crate::network::NodeId;
-
 /// The core of a host. A replica is one; so is a liar that wraps a replica.
-pub trait Core: Debug {
-    /// Takes one input and adds what is to be done about it to `out`.
-    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions);
-
+pub trait HostCore: Core + Debug {
     /// Describes its state in one line.
     fn card(&self) -> String;
 
@@ -21,26 +17,6 @@ pub trait Core: Debug {
         self.card()
     }
 
-    /// A message of the state transfer's is about to be sealed, which the host makes by itself. A liar
-    /// may change it. Returns whether it is sent at all.
-    fn answer(&mut self, _kind: Kind, _body: &mut Vec<u8>) -> bool {
-        true
-    }
-
-    /// A sealed frame is about to leave for one node. A liar may damage it. Returns whether it is sent at
-    /// all.
-    fn tamper(&mut self, _to: NodeId, _frame: &mut Vec<u8>) -> bool {
-        true
-    }
-
-    /// Returns whether [`Self::tamper`] does anything: if not, receivers share one frame.
-    fn tampers(&self) -> bool {
-        false
-    }
-
-    /// A frame has come in. A correct replica is only told once the authenticator has admitted it.
-    fn overhear(&mut self, _frame: &[u8]) {}
-
     /// Returns the replica alone: the liar in front of it is gone.
     fn into_replica(self: Box<Self>) -> Replica;
 
@@ -48,21 +24,9 @@ pub trait Core: Debug {
     fn lies(&self) -> u64 {
         0
     }
-
-    /// Returns when [`Self::wake`] is due, on the monotonic clock.
-    fn due(&self) -> Option<u64> {
-        None
-    }
-
-    /// Sends its delayed messages.
-    fn wake(&mut self, _now: Now, _out: &mut Actions) {}
 }
 
-impl Core for Replica {
-    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
-        Self::step(self, now, input, out);
-    }
-
+impl HostCore for Replica {
     fn card(&self) -> String {
         self.state().to_string()
     }
@@ -73,5 +37,51 @@ impl Core for Replica {
 
     fn into_replica(self: Box<Self>) -> Replica {
         *self
+    }
+}
+
+/// A core of either kind.
+#[derive(Debug)]
+pub struct AnyCore(pub Box<dyn HostCore>);
+
+impl Core for AnyCore {
+    fn step(&mut self, now: Now, input: Input<'_>, out: &mut Actions) {
+        self.0.step(now, input, out);
+    }
+
+    fn replica(&self) -> &Replica {
+        self.0.replica()
+    }
+
+    fn shut_down(&mut self, now: Now, out: &mut Actions) {
+        self.0.shut_down(now, out);
+    }
+
+    fn is_byzantine(&self) -> bool {
+        self.0.is_byzantine()
+    }
+
+    fn overhear(&mut self, frame: &[u8]) {
+        self.0.overhear(frame);
+    }
+
+    fn answer(&mut self, kind: Kind, body: &mut Vec<u8>) -> bool {
+        self.0.answer(kind, body)
+    }
+
+    fn tampers(&self) -> bool {
+        self.0.tampers()
+    }
+
+    fn tamper(&mut self, to: Place, frame: &mut Vec<u8>) -> bool {
+        self.0.tamper(to, frame)
+    }
+
+    fn due(&self) -> u64 {
+        self.0.due()
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Actions) {
+        self.0.wake(now, out);
     }
 }

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
-use quorate_service::{Context, Executor, Service};
-use quorate_wire::{ClientId, Door, Principal};
+use quorate_service::{Context, Service};
+use quorate_wire::ClientId;
 
 use crate::app::{App, Double};
-use crate::setup::Keys;
 use crate::world::World;
 
 /// Returns the first `count` clients: the first one is the administrator.
@@ -134,63 +133,12 @@ impl Double for Governed {
     }
 }
 
-/// The clients that an authenticator knows, as far as ordered operations can change them.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    version: u64,
-    leaving: bool,
-}
-
-impl Admission {
-    /// Of an authenticator that has not looked yet.
-    pub const NEW: Self = Self { version: u64::MAX, leaving: true };
-
-    /// Accepts the clients in the committed state; at a start, a stable checkpoint or a new state no others.
-    fn receive<S: Service>(
-        &mut self,
-        executor: &Executor<S>,
-        door: &mut Door,
-        keys: &Keys,
-        clients: usize,
-        shut_out: bool,
-    ) {
-        let version = executor.registry_version();
-        if version == self.version && !(shut_out && self.leaving) {
-            return;
-        }
-        self.version = version;
-        let mut known = BTreeSet::new();
-        executor.registered(&mut |principal, _| _ = known.insert(principal));
-        self.leaving = false;
-        for principal in 1..=u64::try_from(clients).unwrap_or(0) {
-            let id = ClientId::new(principal, 0);
-            if known.contains(&principal) {
-                door.add_client(id, &keys.public(Principal::Client(id)));
-            } else if shut_out {
-                door.remove_client(id);
-            } else {
-                self.leaving = true;
-            }
-        }
-    }
-}
-
 impl<A: App> World<A> {
-    /// Updates the authenticator of host `h` from its state.
-    pub(crate) fn admit_clients(&mut self, h: usize, shut_out: bool) {
-        if self.founders.is_none() {
-            return;
-        }
-        let clients = self.clients_max;
-        let Some(process) = &mut self.hosts[h].process else { return };
-        process.admission.receive(&process.executor, &mut process.door, &self.keys, clients, shut_out);
-    }
-
     /// Returns the clients that the state of host `h` knows, by their index.
     pub fn guests_of(&self, h: usize) -> Vec<u64> {
         let mut known = Vec::new();
         if let Some(process) = &self.hosts[h].process {
-            process.executor.registered(&mut |principal, _| known.push(principal - 1));
+            process.executor().registered(&mut |principal, _| known.push(principal - 1));
         }
         known.sort_unstable();
         known

@@ -1,19 +1,19 @@
 //! A host: the machine that a replica runs on, and the process that runs there while it is up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use quorate_pbft::recording::Recorder;
-use quorate_pbft::step::{Lsn, Recipient, SignatureCheck, Timer};
-use quorate_service::{Executor, Queue, Service};
-use quorate_wire::{ClientId, Digest, Door, Kind, ReplicaId, SeqNum};
+use quorate_process::Process;
+use quorate_service::Service;
+use quorate_service::page::Memory;
+use quorate_wire::{Digest, ReplicaId, SeqNum};
 
+use crate::changes::DiskChanges;
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::AnyCore;
 use crate::disk::Disk;
-use crate::governed::Admission;
-use crate::network::{Frame, NodeId};
+use crate::network::NodeId;
 use crate::world::Event;
 
 /// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
@@ -46,7 +46,9 @@ pub struct Host<S: Service> {
     /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
     pub image_ns: Option<u64>,
     /// The process; none while it is down.
-    pub process: Option<Process<S>>,
+    pub process: Option<Box<HostProcess<S>>>,
+    /// What belongs to this life of the process.
+    pub life_of: Life,
     /// While paused, the missed events. At most [`MISSED_MAX`] frames.
     pub missed: Option<VecDeque<Event>>,
     /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
@@ -68,34 +70,19 @@ impl<S: Service> Host<S> {
     }
 }
 
-/// A running process.
+/// The process of a host.
+pub type HostProcess<S> = Process<S, Memory, DiskChanges, AnyCore>;
+
+/// What a world knows of one life of a process.
 #[derive(Debug)]
-pub struct Process<S: Service> {
-    /// Its authenticator.
-    pub door: Door,
-    /// The replica, or a liar in front of it.
-    pub core: Box<dyn Core>,
-    /// The service and its state.
-    pub executor: Executor<S>,
-    /// The clients that the authenticator knows.
-    pub admission: Admission,
-    /// When each timer runs out, on the monotonic clock.
-    pub deadlines: [Option<u64>; Timer::COUNT],
-    /// When the authenticator is to be told the time.
-    pub door_at: u64,
+pub struct Life {
     /// World time of the next event that wakes it, or the largest.
     pub wake_at: u64,
-    /// Messages that wait for the disk, by the record that they wait for (GC-1).
-    pub outbox: BTreeMap<(Lsn, u64), Parcel>,
-    /// Up to where its records are on disk.
-    pub durable: Lsn,
-    /// The tasks of its service, in order.
-    pub tasks: Queue<(ClientId, Arc<SignatureCheck>)>,
     /// Records every input, if anyone asked for it.
     pub recorder: Option<Recorder>,
-    /// A task is in progress.
-    pub busy: bool,
-    /// How long the one that was ended last took, in nanoseconds.
+    /// A deferred task is in progress.
+    pub works: bool,
+    /// How long that task takes, in nanoseconds.
     pub took_ns: u64,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
@@ -103,22 +90,8 @@ pub struct Process<S: Service> {
     pub flushed_at: u64,
 }
 
-impl<S: Service> Process<S> {
-    /// Returns when something is due, on the monotonic clock.
-    pub fn due(&self) -> u64 {
-        let timers = self.deadlines.iter().flatten().copied().min().unwrap_or(u64::MAX);
-        let others = [self.executor.deadline(), self.core.due()].into_iter().flatten().min();
-        timers.min(self.door_at).min(others.unwrap_or(u64::MAX))
+impl Default for Life {
+    fn default() -> Self {
+        Self { wake_at: u64::MAX, recorder: None, works: false, took_ns: 0, flushing: None, flushed_at: 0 }
     }
-}
-
-/// A sealed message on its way out.
-#[derive(Debug)]
-pub struct Parcel {
-    /// For whom.
-    pub to: Recipient,
-    /// The kind of task.
-    pub kind: Kind,
-    /// The frame.
-    pub frame: Frame,
 }

@@ -7,6 +7,7 @@
 
 pub mod adversary;
 pub mod app;
+pub mod changes;
 pub mod checker;
 pub mod clock;
 pub mod command;

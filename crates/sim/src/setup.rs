@@ -1,26 +1,27 @@
 //! The description of a world: its members, their settings, and which are Byzantine.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
-use quorate_pbft::step::Actions;
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_process::{Directory, KeySource};
 use quorate_service::registry::Client;
-use quorate_service::{Executor, Options, Steps};
+use quorate_service::{Executor, Options};
 use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
-use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId, Replies};
+use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId};
 
 use crate::adversary::{Liar, Lying};
 use crate::app::{App, Double};
 use crate::checker::Checkers;
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::AnyCore;
 use crate::disk::{Disk, Pace};
 use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
-use crate::host::Host;
+use crate::host::{Host, Life};
 use crate::network::{Network, NodeId, Profile};
 use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
@@ -156,16 +157,33 @@ impl Keys {
         }
     }
 
-    /// Returns the public key of `principal`.
-    pub(crate) fn public(&self, principal: Principal) -> PublicKey {
-        self.signer(principal).public()
-    }
-
     /// Returns an authenticator of `principal` with fresh session keys.
     pub fn door(&self, principal: Principal, cluster: Cluster, entropy: [u8; 32], wall_ns: u64) -> Door {
         let signer = self.signer(principal);
         Door::new(principal, cluster, CLUSTER_ID, 0, signer, self.verifier.clone(), entropy, wall_ns)
     }
+}
+
+/// A client's key is that of this world's client of that number: the registry holds no key here.
+impl KeySource for Keys {
+    fn public(&self, principal: u64, _client: &Client) -> PublicKey {
+        self.signer(Principal::Client(ClientId::new(principal, 0))).public()
+    }
+}
+
+/// Returns the places of a world: those of the replicas, and one for each client. The addresses mean nothing.
+fn directory(cluster: Cluster, clients: usize) -> Directory {
+    let address = |index: usize| {
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        SocketAddr::from((Ipv4Addr::from(number), 1))
+    };
+    let replicas: Vec<SocketAddr> = (0..cluster.n()).map(address).collect();
+    let mut directory = Directory::new(&replicas);
+    for client in 1..=clients {
+        let id = ClientId::new(u64::try_from(client).unwrap_or(u64::MAX), 0);
+        directory.add_client(Principal::Client(id), address(cluster.n() + client));
+    }
+    directory
 }
 
 /// Returns the double of a service in the initial state, with the rights that it starts with.
@@ -204,6 +222,7 @@ impl<A: App> World<A> {
                 away_since: 0,
                 image_ns: None,
                 process: None,
+                life_of: Life::default(),
                 missed: None,
                 old_disk: false,
                 amnesic: false,
@@ -250,12 +269,8 @@ impl<A: App> World<A> {
             heard: None,
             held: None,
             recorded: setup.recorded,
-            arrived: Vec::new(),
-            actions: Actions::new(),
             client_actions: ClientActions::new(),
-            steps: Steps::new(),
-            replies: Replies::new(),
-            buffer: Vec::new(),
+            directory: directory(cluster, setup.clients),
             flights: Vec::new(),
             app,
             config: setup.config,
@@ -295,7 +310,7 @@ impl<A: App> World<A> {
     }
 
     /// Returns what host `h` is to run: its replica, or a liar in front of it.
-    pub(crate) fn core(&mut self, h: usize, resume: Resume) -> Box<dyn Core> {
+    pub(crate) fn core(&mut self, h: usize, resume: Resume) -> AnyCore {
         let id = self.hosts[h].id;
         let signer = self.keys.signer(id.into());
         let replica = match Replica::new(id, self.config.clone(), signer.clone(), resume) {
@@ -303,7 +318,7 @@ impl<A: App> World<A> {
             Err(error) => unreachable!("the setup's settings were checked: {error}"),
         };
         match self.liars.get(&id) {
-            None => Box::new(replica),
+            None => AnyCore(Box::new(replica)),
             Some(maker) => {
                 let liar = maker.make();
                 self.lying(h, replica, liar)
@@ -312,9 +327,9 @@ impl<A: App> World<A> {
     }
 
     /// Puts a liar in front of the replica of host `h`.
-    pub(crate) fn lying(&mut self, h: usize, replica: Replica, liar: Box<dyn Liar>) -> Box<dyn Core> {
+    pub(crate) fn lying(&mut self, h: usize, replica: Replica, liar: Box<dyn Liar>) -> AnyCore {
         let signer = self.keys.signer(self.hosts[h].id.into());
         let rng = Rng::nth(self.adversary_rng.bits(), Concern::Adversary, h);
-        Box::new(Lying::new(replica, liar, signer, self.config.clone(), rng))
+        AnyCore(Box::new(Lying::new(replica, liar, signer, self.config.clone(), rng)))
     }
 }

@@ -4,8 +4,8 @@
 //! | Part | Where |
 //! |---|---|
 //! | the queue, time, what an event does | here |
-//! | a replica's actions: the one `match` over `Action` | [`act`](self) |
-//! | the service's side of a process | `run.rs` |
+//! | the events of a process, what it sends, its tasks and its disk | `run.rs` |
+//! | what is observed of a process | `watch.rs` |
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
 
@@ -13,17 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
-use quorate_pbft::step::{Actions, Input, Now};
-use quorate_service::Steps;
+use quorate_process::{Directory, Event as Happens};
 use quorate_service::registry::Client;
-use quorate_wire::codec::{Decoded, Reader};
-use quorate_wire::door::Admitted;
-use quorate_wire::{Kind, Message, Principal, ReplicaId, Replies};
+use quorate_wire::{Kind, Principal, ReplicaId, Source};
 
 use crate::app::App;
 use crate::checker::{Checkers, Violation};
-use crate::hash::{Tag, TraceHash};
-use crate::host::{Host, MISSED_MAX, Process};
+use crate::hash::TraceHash;
+use crate::host::{Host, HostProcess, MISSED_MAX};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
@@ -32,12 +29,12 @@ use crate::setup::{Keys, LiarMaker};
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
 
-mod act;
 mod clients;
 mod faults;
 mod look;
 mod run;
 mod turn;
+mod watch;
 
 pub use clients::{ClientHost, Lane, Load, Seen};
 
@@ -125,13 +122,9 @@ pub struct World<A: App> {
     pub(crate) held: Option<VecDeque<Flight>>,
     /// The replicas whose inputs are recorded.
     pub(crate) recorded: Vec<ReplicaId>,
-    /// The frame that is being handled, for recordings.
-    pub(crate) arrived: Vec<u8>,
-    pub(crate) actions: Actions,
     pub(crate) client_actions: ClientActions,
-    pub(crate) steps: Steps,
-    pub(crate) replies: Replies,
-    pub(crate) buffer: Vec<u8>,
+    /// The places of the nodes.
+    pub(crate) directory: Directory,
     pub(crate) flights: Vec<Flight>,
 }
 
@@ -231,10 +224,10 @@ impl<A: App> World<A> {
         }
         let life = host.life;
         match event {
-            Event::Start { life: of } if of == life => self.feed(h, Input::Start),
+            Event::Start { life: of } if of == life => self.feed(h, Happens::Start),
             Event::Arrive(frame) => {
                 self.heard = head_of(&frame);
-                self.arrive(h, &frame);
+                self.feed(h, Happens::Datagram { source: Source::UNKNOWN, bytes: &frame });
                 self.heard = None;
             }
             Event::Wake => self.wake(h),
@@ -248,162 +241,27 @@ impl<A: App> World<A> {
         self.settle(h);
     }
 
-    /// A datagram comes to a host: one frame, or several, or what damage has made of them.
-    fn arrive(&mut self, h: usize, bytes: &Frame) {
-        let mut reader = Reader::new(bytes);
-        loop {
-            let frame = quorate_wire::frame::Frame::take(&mut reader);
-            let whole = frame.is_ok();
-            self.admit(h, frame);
-            if !whole || reader.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// A frame comes to a host: through the authenticator, and to whom it concerns.
-    fn admit(&mut self, h: usize, frame: Decoded<quorate_wire::frame::Frame<'_>>) {
-        let host = &mut self.hosts[h];
-        let Some(process) = &mut host.process else { return };
-        let bytes = frame.as_ref().map_or(&[][..], |frame| frame.bytes);
-        if !host.correct {
-            process.core.overhear(bytes);
-        }
-        if process.recorder.is_some() {
-            self.arrived = bytes.to_vec();
-        }
-        let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
-        let admitted = match frame {
-            Ok(frame) => process.door.admit(now.mono_ns, frame),
-            Err(why) => Err(why.into()),
-        };
-        let verified = match admitted {
-            Ok(Admitted::Message(verified)) => verified,
-            Ok(Admitted::Keys) => return,
-            Err(why) => {
-                if host.correct {
-                    self.counters.turned_away(why.name());
-                    let what = self.with_what_was_heard(format!("turned away: {}", why.name()));
-                    self.tell(h, || What::Milestone(what));
-                }
-                return;
-            }
-        };
-        if host.correct {
-            self.hash.input(host.node.0, now, Tag::Frame, &[], bytes);
-        }
-        if let Message::NewView(m) = verified.message() {
-            self.checkers.new_view(host.id, body_of(m.frame()));
-        }
-        if let Message::ViewChange(m) = verified.message() {
-            self.checkers.view_change(m.sender(), m.digest(), m.body());
-        }
-        if let Some(evidence) = self.evidence.as_mut().filter(|_| host.correct)
-            && let Principal::Replica(from) = verified.sender()
-        {
-            if let Some(Ok(kind)) = bytes.get(3).copied().map(Kind::from_wire)
-                && !self.checkers.watches(from)
-            {
-                evidence.heard(from, host.id, kind, verified.message());
-            }
-            if let Message::NewView(m) = verified.message() {
-                evidence.new_view(m.body(), |id| !self.checkers.watches(id));
-            }
-        }
-        // The state's own messages go to the executor's walk, everything else to the replica.
-        let Principal::Replica(from) = verified.sender() else {
-            return self.feed(h, Input::Message(&verified));
-        };
-        let (executor, steps, mono) = (&mut process.executor, &mut self.steps, now.mono_ns);
-        if let Message::Fetch(m) = verified.message() {
-            executor.on_fetch(mono, from, m, steps);
-        } else if let Message::MetaData(m) = verified.message() {
-            executor.on_meta_data(mono, from, m, steps);
-        } else if let Message::Data(m) = verified.message() {
-            executor.on_data(mono, from, m, steps);
-        } else {
-            return self.feed(h, Input::Message(&verified));
-        }
-        self.perform_steps(h);
-    }
-
-    /// Gives a replica one input and does what it then wants.
-    pub(crate) fn feed(&mut self, h: usize, input: Input<'_>) {
-        let host = &mut self.hosts[h];
-        let Some(process) = &mut host.process else { return };
-        let now = Now { mono_ns: host.clock.mono(self.at), wall_ns: host.clock.wall(self.at) };
-        if host.correct {
-            act::hash_input(&mut self.hash, host.node.0, now, &input);
-        }
-        if let Some(recorder) = &mut process.recorder {
-            recorder.note(now, &input, &self.arrived);
-        }
-        let mut actions = std::mem::take(&mut self.actions);
-        process.core.step(now, input, &mut actions);
-        self.counters.steps += 1;
-        self.perform(h, &actions);
-        actions.clear();
-        self.actions = actions;
-        self.run_tasks(h);
-    }
-
     /// Whatever has a deadline and is due.
     fn wake(&mut self, h: usize) {
-        let host = &mut self.hosts[h];
-        let Some(process) = &mut host.process else { return };
-        if self.at < process.wake_at {
-            return; // an earlier deadline has been moved since
-        }
-        process.wake_at = u64::MAX;
-        let mono = host.clock.mono(self.at);
-        if process.door_at <= mono {
-            process.door.tick(mono, host.clock.wall(self.at));
-            process.door_at = mono + 100_000_000;
-        }
-        if process.executor.deadline().is_some_and(|deadline| deadline <= mono) {
-            process.executor.on_deadline(mono, &mut self.steps);
-            self.perform_steps(h);
-        }
-        self.wake_core(h);
-        for timer in quorate_pbft::Timer::ALL {
-            let Some(process) = &mut self.hosts[h].process else { return };
-            let deadline = &mut process.deadlines[timer.index()];
-            if deadline.is_some_and(|deadline| deadline <= mono) {
-                *deadline = None;
-                self.feed(h, Input::Timer(timer));
-            }
+        let life = &mut self.hosts[h].life_of;
+        // Otherwise an earlier deadline has been moved since.
+        if self.at >= life.wake_at {
+            life.wake_at = u64::MAX;
+            self.feed(h, Happens::Clock);
         }
     }
 
-    /// Lets a liar send its delayed messages.
-    fn wake_core(&mut self, h: usize) {
-        let now = self.now(h);
-        let Some(process) = &mut self.hosts[h].process else { return };
-        if process.core.due().is_none_or(|due| due > now.mono_ns) {
-            return;
-        }
-        let mut actions = std::mem::take(&mut self.actions);
-        process.core.wake(now, &mut actions);
-        self.perform(h, &actions);
-        actions.clear();
-        self.actions = actions;
-    }
-
-    /// After each event: sends what the authenticator owes, begins a sync, schedules the next wake-up.
+    /// After each event: what may leave leaves, a sync begins, and the next wake-up is scheduled.
     pub(crate) fn settle(&mut self, h: usize) {
-        while let Some(process) = &mut self.hosts[h].process
-            && let Some((to, frame)) = process.door.take_outgoing()
-        {
-            self.deliver_keys(h, to, frame);
-        }
+        self.flush(h);
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
         let Some(process) = &mut host.process else { return };
         let due = process.due();
         let wake = (due != u64::MAX).then(|| host.clock.when(due));
-        let wake = wake.filter(|at| *at < process.wake_at);
+        let wake = wake.filter(|at| *at < host.life_of.wake_at);
         if let Some(at) = wake {
-            process.wake_at = at;
+            host.life_of.wake_at = at;
         }
         let sync = host.disk.begin_sync();
         if let Some(at) = wake {
@@ -442,8 +300,8 @@ impl<A: App> World<A> {
     }
 
     /// Returns the process of host `h`.
-    pub(crate) fn process(&mut self, h: usize) -> Option<&mut Process<A::Service>> {
-        self.hosts[h].process.as_mut()
+    pub(crate) fn process(&mut self, h: usize) -> Option<&mut HostProcess<A::Service>> {
+        self.hosts[h].process.as_deref_mut()
     }
 
     /// Returns the host that runs replica `id`; the first, if it has a twin.

@@ -1,15 +1,14 @@
 //! `match` over `Action` occurs once in each driver and nowhere else, without `_ =>`: a new kind of
-//! action must break every place that has to perform it (`ARCHITECTURE.md`, invariant 4).
+//! action must break the place that has to perform it (`ARCHITECTURE.md`, invariant 4).
 
 use super::Finding;
 use crate::rust::{Match, Source, matches};
 use crate::tree::Tree;
 
-/// The drivers: of replicas the simulator and the node, of registers the three worlds of their
+/// The drivers: of replicas the process that simulator and node share, of registers the three worlds of their
 /// simulator and their node. `true`: it has to be there.
 const DRIVERS: &[(&str, bool)] = &[
     ("crates/process/src/process/perform.rs", true),
-    ("crates/sim/src/world/act.rs", false),
     ("crates/quorum-sim/src/world.rs", false),
     ("crates/quorum-sim/src/hand.rs", false),
     ("crates/quorum-sim/src/lab.rs", false),
@@ -35,7 +34,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
         for other in over_action {
-            found.push(Finding::new(path, other.line, "a match over Action outside of the two drivers' own"));
+            found.push(Finding::new(path, other.line, "a match over Action outside of the drivers' own"));
         }
     }
     for (driver, required) in DRIVERS {
@@ -86,7 +85,7 @@ mod tests {
         let twice = format!("{FINE}\n{FINE}");
         assert_eq!(
             check(&Tree::of(&[(DRIVER, &twice)])),
-            [Finding::new(DRIVER, 2, "a match over Action outside of the two drivers' own")]
+            [Finding::new(DRIVER, 2, "a match over Action outside of the drivers' own")]
         );
         assert_eq!(check(&Tree::of(&[])).len(), 1);
         assert_eq!(check(&Tree::of(&[(DRIVER, "")])).len(), 1);

@@ -137,6 +137,11 @@ impl Outbox {
         after <= self.durable
     }
 
+    /// Returns the last durable record.
+    pub(super) fn durable(&self) -> Lsn {
+        self.durable
+    }
+
     /// Holds a frame until its record is durable.
     #[cold]
     pub(super) fn hold(&mut self, held: HeldFrame) {

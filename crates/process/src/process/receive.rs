@@ -33,6 +33,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             let frame = match Frame::take(&mut reader) {
                 Ok(frame) => frame,
                 Err(error) => {
+                    self.core.overhear(&[]);
                     self.refuse(&DoorError::from(error), watch);
                     return by;
                 }
@@ -49,7 +50,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     fn admit(&mut self, now: Now, source: Source, frame: Frame<'_>, watch: &mut impl Observer<S, P>) -> bool {
         self.core.overhear(frame.bytes);
-        self.endpoint.door_mut().enter_view(self.core.replica().view());
+        if !self.hears_old_views {
+            self.endpoint.door_mut().enter_view(self.core.replica().view());
+        }
         let admitted = self.endpoint.admit(now.mono_ns, source, frame);
         watch.lap(Part::Admit);
         match &admitted {

@@ -102,9 +102,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
     }
 
-    /// Sends the pending NEW-KEYs of the authenticator.
+    /// Sends the pending NEW-KEYs of the authenticator. [`Self::step`] does so at its end.
     #[inline]
-    pub(super) fn send_keys(&mut self, watch: &mut impl Observer<S, P>) {
+    pub fn send_keys(&mut self, watch: &mut impl Observer<S, P>) {
         while let Some((to, frame)) = self.endpoint.take_keys() {
             let to = match to {
                 Principal::Replica(id) => Recipient::Replica(id),

@@ -36,11 +36,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
 
     /// The time of the first task is over: does the task, and begins the next.
     #[cold]
-    pub(super) fn work(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+    pub(super) fn work(&mut self, now: Now, took_ns: u64, watch: &mut impl Observer<S, P>) {
         if core::mem::take(&mut self.is_working)
             && let Some(task) = self.queue.take()
         {
+            self.worked_ns = took_ns;
             self.run(now, task, watch);
+            self.worked_ns = 0;
             self.run_tasks(now, watch);
         }
     }
@@ -152,7 +154,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
                 self.admit_clients(false);
                 watch.executed(seq, &batch, tentative, &replies);
-                let took_ns = watch.clock_ns().saturating_sub(began_ns);
+                let took_ns = self.worked_ns + watch.clock_ns().saturating_sub(began_ns);
                 (self.is_slow, self.is_unsent) = (took_ns > SLOW_NS, true);
                 self.step_core(now, Input::Executed { seq, replies: &replies, took_ns }, &[], watch);
             }

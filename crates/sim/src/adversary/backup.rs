@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use quorate_pbft::step::Recipient;
+use quorate_process::Place;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
 use quorate_wire::message::{Checkpoint, Commit, Committed, Prepare, Reply, ViewChange};
 use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp, ViewNum};
 
 use super::{Answered, Fate, Liar, Lie, Said};
-use crate::network::NodeId;
 use crate::rng::Rng;
 
 /// K1: votes twice, for two digests.
@@ -278,7 +278,7 @@ pub struct PartialAuthenticators {
 }
 
 impl Liar for PartialAuthenticators {
-    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, _rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         if !matches!(frame.get(3).copied().map(Kind::from_wire), Some(Ok(kind)) if is_vote(kind)) {
             return Answered::Truth;
         }
@@ -330,7 +330,7 @@ impl Liar for Replay {
         }
     }
 
-    fn tamper(&mut self, rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         let keys = frame.get(3).copied() == Some(Kind::NewKey.to_wire());
         if keys && rng.one_in(2) { Answered::Silence } else { Answered::Truth }
     }
@@ -374,7 +374,7 @@ impl Liar for Reflect {
         Fate::Keep
     }
 
-    fn tamper(&mut self, rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         if frame.len() > HEADER_BYTES && rng.one_in(16) {
             frame[3] = rng.pick(&Kind::ALL).map_or(0, Kind::to_wire);
             return Answered::Lie;

@@ -115,7 +115,7 @@ fn executes_while_leaving(world: &mut World<KvApp>, h: usize) -> bool {
     let id = world.hosts[h].id;
     let leaving = !world.checkers.facts(id).normal;
     let Some(process) = world.process(h) else { return false };
-    leaving && process.busy && matches!(process.tasks.first(), Some(Task::Execute { .. }))
+    leaving && process.has_work() && matches!(process.queue().first(), Some(Task::Execute { .. }))
 }
 
 /// Returns `f` of `among`, the primary first.

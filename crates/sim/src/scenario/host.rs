@@ -48,7 +48,9 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[RESTARTED, Expect::Noted("crashed")])
     .play(|stage| {
-        crash_at_every(stage, |stage, h| stage.world.process(h).map_or(0, |process| process.durable.0))
+        crash_at_every(stage, |stage, h| {
+            stage.world.process(h).map_or(0, |process| process.endpoint().durable().0)
+        })
     }),
     Scenario::new(
         "h1_restart_backup_under_load",

@@ -5,12 +5,12 @@ pub mod keys;
 pub mod lives;
 
 use quorate_pbft::step::Recipient;
+use quorate_process::Place;
 use quorate_wire::frame::FRAME_BYTES_MAX;
 use quorate_wire::message::PrePrepareHead;
 use quorate_wire::{Kind, Message, Principal, SeqNum};
 
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
-use crate::network::NodeId;
 use crate::rng::Rng;
 
 /// Lies as `L` does, and sends no proposal a second time: what a backup has missed or not believed, it does
@@ -111,7 +111,7 @@ pub struct HugeFrames {
 }
 
 impl Liar for HugeFrames {
-    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, _rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         /// The offset of the body's length in a frame.
         const LENGTH_AT: std::ops::Range<usize> = 16..20;
         if frame.get(3).copied() != Some(Kind::PrePrepare.to_wire()) {

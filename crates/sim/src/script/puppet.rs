@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use quorate_process::Place;
 use quorate_wire::{Kind, Message, Principal};
 
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
-use crate::network::NodeId;
 use crate::rng::Rng;
 
 /// The liar that stands in front of the replica now, if any. Shared by all its lives.
@@ -57,7 +57,7 @@ impl Liar for Puppet {
         self.with(Answered::Truth, |liar| liar.answer(rng, kind, body))
     }
 
-    fn tamper(&mut self, rng: &mut Rng, to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, rng: &mut Rng, to: Place, frame: &mut Vec<u8>) -> Answered {
         self.with(Answered::Truth, |liar| liar.tamper(rng, to, frame))
     }
 

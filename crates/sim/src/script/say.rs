@@ -57,7 +57,7 @@ impl Stage {
         let (signer, domains) = (self.world.keys.signer(id.into()), self.world.config.domains());
         let mut actions = Actions::new();
         adversary::push(&mut actions, &signer, &domains, (id, to, saying.kind), &body);
-        self.world.perform(h, &actions);
+        self.world.inject(h, &actions);
         Ok(())
     }
 

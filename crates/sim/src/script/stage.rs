@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use quorate_pbft::Timer;
-use quorate_pbft::step::Input;
+use quorate_process::Event as Happens;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::command::{Command, Fault, Filter};
@@ -121,7 +121,7 @@ impl Stage {
             Command::Show(replicas) => {
                 for who in &replicas {
                     let h = self.host(who)?;
-                    let card = self.world.process(h).map(|process| process.core.card());
+                    let card = self.world.process(h).map(|process| process.core().0.card());
                     text.push_str(&card.unwrap_or_else(|| format!("{who} down")));
                     text.push('\n');
                 }
@@ -267,11 +267,11 @@ impl Stage {
     fn run_out(&mut self, who: &str, timer: Timer) -> Result<(), String> {
         let h = self.host(who)?;
         let host = &mut self.world.hosts[h];
-        let deadline = host.process.as_mut().and_then(|process| process.deadlines[timer.index()].take());
+        let deadline = host.process.as_ref().and_then(|process| process.deadline(timer));
         let deadline = deadline.ok_or_else(|| format!("this timer of {who} does not run"))?;
         self.world.at = self.world.at.max(self.world.hosts[h].clock.when(deadline));
         self.world.tell(h, || What::Fault(format!("its {timer:?} timer runs out")));
-        self.world.feed(h, Input::Timer(timer));
+        self.world.feed(h, Happens::Expired(timer));
         self.world.settle(h);
         Ok(())
     }

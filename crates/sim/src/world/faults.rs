@@ -1,29 +1,26 @@
 //! Faults of hosts, and their end: crashes, restarts, pauses, wrong clocks, damaged disks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
-use quorate_pbft::step::Lsn;
 use quorate_pbft::{Restart, Resume};
-use quorate_service::Queue;
+use quorate_process::{Execution, INCARNATION_RANDOM_BITS};
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::Request;
-use quorate_wire::{Batch, Digest, Principal, SeqNum, ViewNum, frame};
+use quorate_wire::{Batch, ClientId, Digest, Principal, SeqNum, ViewNum, frame};
 
+use super::watch::Watch;
 use super::{Event, World};
 use crate::app::App;
+use crate::changes::DiskChanges;
 use crate::disk::{Damage, Disk, Found, Pace};
-use crate::governed::Admission;
-use crate::host::Process;
+use crate::host::{HostProcess, Life};
 use crate::rng::{Concern, Rng};
 use crate::trace::What;
-
-/// Random bits below the count of starts in an incarnation (spec §14.3).
-pub(super) const INCARNATION_RANDOM_BITS: u32 = 20;
 
 /// The longest recording, in bytes.
 const RECORDING_BYTES_MAX: usize = 1 << 30;
@@ -113,26 +110,29 @@ impl<A: App> World<A> {
             .contains(&id)
             .then(|| Recorder::new(id, &self.config, &resume, RECORDING_BYTES_MAX));
         let core = self.core(h, resume);
-        let mono = self.now(h).mono_ns;
-        self.hosts[h].process = Some(Process {
-            door,
-            core,
-            executor,
-            // Whatever the state knows is news to a new authenticator.
-            admission: Admission::NEW,
-            deadlines: [None; quorate_pbft::Timer::COUNT],
-            door_at: mono,
-            wake_at: u64::MAX,
-            outbox: BTreeMap::new(),
-            durable: Lsn(0),
-            tasks: Queue::default(),
-            recorder,
-            busy: false,
-            took_ns: 0,
-            flushing: None,
-            flushed_at: 0,
-        });
-        self.admit_clients(h, true);
+        let mut door = door;
+        if self.founders.is_some() {
+            // Only the state says who may come in.
+            for client in 1..=self.clients_max {
+                door.remove_client(ClientId::new(u64::try_from(client).unwrap_or(u64::MAX), 0));
+            }
+        }
+        let takes_time = self.task_time.1 > 0 || self.request_ns > 0;
+        let execution = match (takes_time, self.inline) {
+            (false, _) => Execution::Inline,
+            (true, true) => Execution::ServiceDeferred,
+            (true, false) => Execution::Deferred,
+        };
+        let disk = DiskChanges::default();
+        let process: HostProcess<A::Service> =
+            HostProcess::new(id, &self.config, core, door, self.directory.clone(), executor, disk);
+        let keys = Box::new(self.keys.clone());
+        let mut process = process.with_execution(execution).with_keys(keys).with_old_views().unpacked();
+        process.admit_clients(true);
+        process.endpoint_mut().tick_from(self.hosts[h].clock.mono(self.at));
+        let host = &mut self.hosts[h];
+        host.process = Some(Box::new(process));
+        host.life_of = Life { recorder, ..Life::default() };
         let node = self.hosts[h].node;
         self.schedule(self.at, node, Event::Start { life });
     }
@@ -187,6 +187,7 @@ impl<A: App> World<A> {
         if host.process.take().is_none() {
             return;
         }
+        host.life_of = Life::default();
         host.disk.crash();
         (host.missed, host.busy_until) = (None, 0);
         host.life += 1;
@@ -250,7 +251,7 @@ impl<A: App> World<A> {
     /// Ends the lies of host `h`: its machine has been cleaned, and its disk is as it was. It is to be started.
     pub fn clean(&mut self, h: usize) {
         let id = self.hosts[h].id;
-        self.counters.lies += self.hosts[h].process.as_ref().map_or(0, |process| process.core.lies());
+        self.counters.lies += self.hosts[h].process.as_ref().map_or(0, |process| process.core().0.lies());
         self.crash(h);
         self.liars.remove(&id);
         self.hosts[h].correct = true;
@@ -339,7 +340,7 @@ impl<A: App> World<A> {
 
     /// Corrupts a page of the state of host `h` in memory (B21).
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
-        let done = self.process(h).is_some_and(|process| process.executor.damage(choice));
+        let done = self.process(h).is_some_and(|process| process.executor_mut().damage(choice));
         if done {
             self.checkers.damaged(self.hosts[h].id);
             self.counters.fault("damaged page");
@@ -355,11 +356,11 @@ impl<A: App> World<A> {
 
     /// Gives host `h` new session keys (KX-2).
     pub fn renew_keys(&mut self, h: usize) {
-        let (entropy, wall) = (self.keys_rng.bytes(), self.now(h).wall_ns);
-        if let Some(process) = self.process(h) {
-            process.door.refresh(entropy, wall);
-            let time = process.door.key_time();
-            self.hosts[h].key_time = time;
+        let (entropy, now) = (self.keys_rng.bytes(), self.now(h));
+        if let Some(mut process) = self.hosts[h].process.take() {
+            process.renew_keys(now, entropy, &mut Watch::new(self, h));
+            self.hosts[h].key_time = process.endpoint().door().key_time();
+            self.hosts[h].process = Some(process);
         }
         self.counters.fault("new keys");
         self.settle(h);
@@ -386,9 +387,7 @@ impl<A: App> World<A> {
 
     /// Reschedules the next wake-up, after the clock has changed.
     fn rewake(&mut self, h: usize) {
-        if let Some(process) = self.process(h) {
-            process.wake_at = u64::MAX;
-        }
+        self.hosts[h].life_of.wake_at = u64::MAX;
         self.settle(h);
     }
 
@@ -399,8 +398,9 @@ impl<A: App> World<A> {
             for h in 0..self.hosts.len() {
                 let mono = self.now(h).mono_ns;
                 if let Some(process) = self.process(h) {
-                    process.door.tick(mono, 0);
-                    while let Some(letter) = process.door.take_outgoing() {
+                    let door = process.endpoint_mut().door_mut();
+                    door.tick(mono, 0);
+                    while let Some(letter) = door.take_outgoing() {
                         letters.push(letter);
                     }
                 }
@@ -428,7 +428,7 @@ impl<A: App> World<A> {
                     let h = self.addresses[id.index()][i].index();
                     let mono = self.now(h).mono_ns;
                     if let Some(process) = self.process(h) {
-                        _ = process.door.admit(mono, frame);
+                        _ = process.endpoint_mut().door_mut().admit(mono, frame);
                     }
                 }
             }

@@ -86,7 +86,7 @@ impl<A: App> World<A> {
 
     /// Returns the state of the service at each host that is up, as far as it is committed.
     pub fn service_states(&self) -> impl Iterator<Item = (&str, View<'_>)> {
-        self.hosts.iter().filter_map(|host| Some((&*host.name, host.process.as_ref()?.executor.view())))
+        self.hosts.iter().filter_map(|host| Some((&*host.name, host.process.as_ref()?.executor().view())))
     }
 
     /// Looks whether the state of each correct replica is in order, as the service sees it.
@@ -97,7 +97,7 @@ impl<A: App> World<A> {
             if self.checkers.facts(host.id).damaged {
                 continue;
             }
-            let audited = self.app.audit(process.executor.view());
+            let audited = self.app.audit(process.executor().view());
             audited.map_err(|text| Violation::new("state in order", text, &[host.id]))?;
         }
         Ok(())
@@ -106,7 +106,7 @@ impl<A: App> World<A> {
     /// Returns how each host stands, in one line each.
     pub fn cards(&self) -> Vec<String> {
         let card = |host: &Host<A::Service>| match &host.process {
-            Some(process) => process.core.card(),
+            Some(process) => process.core().0.card(),
             None => "down".to_owned(),
         };
         self.hosts.iter().map(|host| format!("{:<3} {}", host.name, card(host))).collect()
@@ -119,14 +119,14 @@ impl<A: App> World<A> {
 
     /// Returns the recording of replica `id` since it last started, if it was asked for in the setup.
     pub fn recording(&self, id: ReplicaId) -> Option<&[u8]> {
-        let process = self.hosts[self.host_of(id)].process.as_ref()?;
-        process.recorder.as_ref().filter(|recorder| recorder.is_whole()).map(Recorder::bytes)
+        let host = self.hosts.get(self.host_of(id)).filter(|host| host.is_up())?;
+        host.life_of.recorder.as_ref().filter(|recorder| recorder.is_whole()).map(Recorder::bytes)
     }
 
     /// Returns how each host stands, in many lines each.
     pub fn states(&self) -> Vec<String> {
         let state = |host: &Host<A::Service>| match &host.process {
-            Some(process) => process.core.state_text(),
+            Some(process) => process.core().0.state_text(),
             None => "down".to_owned(),
         };
         self.hosts.iter().map(|host| format!("{} {}", host.name, state(host))).collect()
@@ -140,8 +140,12 @@ impl<A: App> World<A> {
 
     /// Returns the counts so far.
     pub fn counters(&self) -> Counters {
-        let lies =
-            self.hosts.iter().filter_map(|host| host.process.as_ref()).map(|p| p.core.lies()).sum::<u64>();
+        let lies = self
+            .hosts
+            .iter()
+            .filter_map(|host| host.process.as_ref())
+            .map(|p| p.core().0.lies())
+            .sum::<u64>();
         let mut counters = self.counters.clone();
         counters.lies += lies;
         counters.batches = self.committed();

@@ -1,331 +1,170 @@
-//! The service's side of a process: its tasks in order, the walk of a state transfer, the disk.
+//! A process in a world: its events, what it sends, its tasks and its disk.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record;
-use quorate_pbft::step::{CachedReply, Input, Lsn, Now, ReadResult, Recipient, SignatureCheck, Ticket};
-use quorate_service::transfer::Refusal;
-use quorate_service::{Step, Task};
-use quorate_wire::codec::Writer;
-use quorate_wire::message::Fetch;
-use quorate_wire::{Batch, ClientId, Digest, Kind, ReplicaId, Replies, SeqNum};
+use quorate_pbft::step::{Actions, Now};
+use quorate_process::{DiskEvent, Event as Happens, Place, Transport};
+use quorate_service::{Executor, Task};
+use quorate_service::page::Memory;
+use quorate_wire::SeqNum;
 
+use super::watch::Watch;
 use super::{Event, World};
 use crate::app::App;
-use crate::checker::{Root, Violation};
-use crate::describe;
-use crate::host::Parcel;
-use crate::network::Frame;
-use crate::trace::What;
+use crate::network::{Frame, NodeId};
 
 impl<A: App> World<A> {
-    /// Puts a task in the service's queue.
-    pub(super) fn task(&mut self, h: usize, task: Task<(ClientId, Arc<SignatureCheck>)>) {
-        if let Some(process) = self.process(h) {
-            process.tasks.push(task);
+    /// Passes an event to the process of host `h`, if there is one.
+    pub(crate) fn feed(&mut self, h: usize, event: Happens<'_>) {
+        let now = self.now(h);
+        let Some(mut process) = self.hosts[h].process.take() else { return };
+        process.step(now, event, &mut Watch::new(self, h));
+        self.hosts[h].process = Some(process);
+    }
+
+    /// Lets a faulty process do what its core did not ask for: for scripts.
+    pub(crate) fn inject(&mut self, h: usize, actions: &Actions) {
+        if let Some(mut process) = self.hosts[h].process.take() {
+            process.inject(actions, &mut Watch::new(self, h));
+            self.hosts[h].process = Some(process);
+            self.flush(h);
         }
     }
 
-    /// Does the tasks that are waiting: at once, or one after the other, each taking its time. What
-    /// comes of them goes to the replica in their order.
-    pub(super) fn run_tasks(&mut self, h: usize) {
-        let ((low, high), request_ns, inline) = (self.task_time, self.request_ns, self.inline);
-        let (node, life) = (self.hosts[h].node, self.hosts[h].life);
-        while let Some(process) = self.process(h)
-            && !process.busy
-            && !process.tasks.is_empty()
-        {
-            process.busy = true;
-            process.took_ns = 0;
-            let requests = match process.tasks.first() {
-                Some(Task::Execute { batch, .. }) => batch.len(),
-                Some(Task::Read { .. }) => 1,
-                _ => 0,
-            };
-            let by_request = u64::try_from(requests).unwrap_or(0) * request_ns;
-            let long = !inline || process.tasks.first().is_some_and(Task::is_long);
-            if high + by_request > 0 && long {
-                let drawn = if high > 0 { self.task_rng.between(low, high) } else { 0 };
-                let took = drawn + by_request;
-                if let Some(process) = self.process(h) {
-                    process.took_ns = took;
-                }
-                if inline {
-                    (self.hosts[h].away_since, self.hosts[h].busy_until) = (self.at, self.at + took);
-                }
-                return self.schedule(self.at + took, node, Event::Ran { life });
+    /// After each event: what may leave leaves, the records come to the disk, and a deferred task begins.
+    pub(super) fn flush(&mut self, h: usize) {
+        let Some(mut process) = self.hosts[h].process.take() else { return };
+        // A process that has not started yet announces its keys, too.
+        process.send_keys(&mut Watch::new(self, h));
+        process.flush(&mut Wire { world: self, h });
+        let host = &mut self.hosts[h];
+        process.disk_mut().pour(&mut host.disk, host.correct);
+        let begins = process.has_work() && !host.life_of.works;
+        let requests = process.queue().first().map_or(0, requests_of);
+        host.process = Some(process);
+        if begins {
+            let ((low, high), node, life) = (self.task_time, host.node, host.life);
+            let drawn = if high > 0 { self.task_rng.between(low, high) } else { 0 };
+            let took = drawn + requests * self.request_ns;
+            (host.life_of.works, host.life_of.took_ns) = (true, took);
+            if self.inline {
+                (host.away_since, host.busy_until) = (self.at, self.at + took);
             }
-            self.end_task(h);
+            self.schedule(self.at + took, node, Event::Ran { life });
         }
     }
 
     /// The task in progress is done.
     pub(super) fn ran(&mut self, h: usize) {
-        if self.inline {
-            let (host, at) = (&mut self.hosts[h], self.at);
+        let (inline, at) = (self.inline, self.at);
+        let host = &mut self.hosts[h];
+        if inline {
             host.clock.away(host.away_since, at);
         }
-        self.end_task(h);
-        self.run_tasks(h);
-    }
-
-    fn end_task(&mut self, h: usize) {
-        // Still busy until then: what the replica adds now comes after this task.
-        if let Some(process) = self.process(h)
-            && let Some(task) = process.tasks.take()
-        {
-            self.do_task(h, task);
-        }
-        if let Some(process) = self.process(h) {
-            process.busy = false;
-        }
-    }
-
-    fn do_task(&mut self, h: usize, task: Task<(ClientId, Arc<SignatureCheck>)>) {
-        match task {
-            Task::Execute { seq, batch, tentative } => self.execute(h, seq, &batch, tentative),
-            Task::Merge(seq) => {
-                if let Some(process) = self.process(h) {
-                    process.executor.merge(seq);
-                }
-                self.admit_clients(h, false);
-            }
-            Task::Undo(after) => {
-                if let Some(process) = self.process(h) {
-                    process.executor.undo(after);
-                }
-            }
-            Task::Read { ticket, request } => {
-                let Some(process) = self.process(h) else { return };
-                let mut result = Vec::new();
-                let whose = (request.client, request.timestamp, &request.digest);
-                let digest = process.executor.read(whose, request.operation(), &mut result);
-                let result = match digest {
-                    Some(digest) => ReadResult::Done { result: &result, digest },
-                    None => ReadResult::NeedsOrder,
-                };
-                self.feed(h, Input::Read { ticket: Ticket(ticket), result });
-            }
-            Task::Resend(client) => {
-                let Some(process) = self.process(h) else { return };
-                let mut bytes = Vec::new();
-                let cached = process.executor.cached(client).map(|cached| {
-                    bytes.extend_from_slice(cached.result.unwrap_or(&[]));
-                    (cached.timestamp, cached.digest, cached.result.is_some())
-                });
-                let reply = cached.map(|(timestamp, digest, full)| CachedReply {
-                    timestamp,
-                    digest,
-                    result: full.then_some(bytes.as_slice()),
-                });
-                self.feed(h, Input::Cached { client, reply });
-            }
-            Task::Checkpoint(seq) => self.cut(h, seq),
-            Task::Discard(below) => {
-                if let Some(process) = self.process(h) {
-                    process.executor.discard(below);
-                }
-                self.admit_clients(h, true);
-                self.flush(h, below, false);
-            }
-            Task::Fetch { seq, root, check } => {
-                let host = &mut self.hosts[h];
-                let (id, mono) = (host.id, host.clock.mono(self.at));
-                let peers: Vec<ReplicaId> = self.config.cluster.replicas().filter(|r| *r != id).collect();
-                let Some(process) = &mut host.process else { return };
-                process.executor.fetch(mono, seq, root, check, &peers, &mut self.steps);
-                self.perform_steps(h);
-            }
-            Task::Check((client, check)) => {
-                let Some(process) = self.process(h) else { return };
-                let valid = process.door.check_signature(client, &check.request, &check.signature);
-                self.counters.signatures += 1;
-                self.feed(h, Input::SignatureChecked { request: check.request, valid });
-            }
-        }
-    }
-
-    fn execute(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool) {
-        let mut replies = std::mem::take(&mut self.replies);
-        replies.clear();
-        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
-        let Some(process) = self.process(h) else { return };
-        let took_ns = process.took_ns;
-        if process.executor.execute(seq, batch, tentative, &mut replies).is_err() {
-            unreachable!("pages in memory are always there");
-        }
-        self.admit_clients(h, false);
-        if correct {
-            self.checkers.executed(id, seq, batch.digest(), &replies);
-            if let Some(evidence) = &mut self.evidence {
-                evidence.executed(&replies);
-            }
-        }
-        if correct && self.trace.is_some() {
-            self.tell_executed(h, seq, batch, tentative, &replies);
-        }
-        self.feed(h, Input::Executed { seq, replies: &replies, took_ns });
-        self.replies = replies;
-    }
-
-    fn tell_executed(&mut self, h: usize, seq: SeqNum, batch: &Batch, tentative: bool, replies: &Replies) {
-        let mark = if tentative { " tentatively" } else { "" };
-        let executed = format!("executed n={}{mark}", seq.0);
-        if batch.is_empty() {
-            return self.tell(h, || What::Executed(format!("{executed} [null]")));
-        }
-        for (request, reply) in batch.requests().zip(replies.iter()) {
-            let operation = describe::operation(request.operation, &self.app);
-            let result = match reply.result {
-                Some(result) => describe::result(request.client, result, &self.app),
-                None => format!("{:?}", reply.outcome).to_lowercase(),
-            };
-            let text = format!("{executed} [{}: {operation}] -> {result}", request.client);
-            self.tell(h, || What::Executed(text));
-        }
-    }
-
-    /// Takes a checkpoint, and compares the incremental root with a recomputed one (I17).
-    fn cut(&mut self, h: usize, seq: SeqNum) {
-        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
-        let Some(process) = self.process(h) else { return };
-        let root = process.executor.checkpoint(seq);
-        if correct {
-            let computed = process.executor.recompute();
-            if computed != root && !self.is_suspect(h) {
-                let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
-                self.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
-            }
-            self.checkers.root(id, seq, root, Root::Cut);
-        }
-        self.feed(h, Input::Checkpointed { seq, root });
+        host.life_of.works = false;
+        let took_ns = host.life_of.took_ns;
+        self.feed(h, Happens::Work { took_ns });
     }
 
     /// Begins to write the image of a stable checkpoint, unless one is being written (D5); or of a state that was
     /// `fetched`, whatever is being written.
-    fn flush(&mut self, h: usize, seq: SeqNum, fetched: bool) {
+    pub(super) fn begin_image(
+        &mut self,
+        h: usize,
+        seq: SeqNum,
+        fetched: bool,
+        executor: &Executor<A::Service, Memory>,
+    ) {
         let durability = self.config.durability;
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
-        let Some(process) = &mut host.process else { return };
         let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
-        let needless = !fetched && (process.flushing.is_some() || !newer);
+        let needless = !fetched && (host.life_of.flushing.is_some() || !newer);
         if durability == Durability::Memory || needless {
             return;
         }
-        let Some(root) = process.executor.root_at(seq) else { return };
+        let Some(root) = executor.root_at(seq) else { return };
         let mut bytes = Vec::new();
-        if !process.executor.image(seq, &mut bytes) {
+        if !executor.image(seq, &mut bytes) {
             return;
         }
-        process.flushing = Some((seq, root, Rc::new(bytes)));
+        host.life_of.flushing = Some((seq, root, Rc::new(bytes)));
         let took = host.disk.image_ns();
         let at = self.at + host.image_ns.unwrap_or(took);
-        process.flushed_at = at;
+        host.life_of.flushed_at = at;
         self.schedule(at, node, Event::Flushed { life });
     }
 
     /// An image is on the disk: what it and the stable checkpoint make needless goes (D6).
     pub(super) fn flushed(&mut self, h: usize) {
-        let at = self.at;
         let host = &mut self.hosts[h];
-        let Some(process) = host.process.as_mut().filter(|process| process.flushed_at <= at) else { return };
-        let Some((seq, root, bytes)) = process.flushing.take() else { return };
+        if host.process.is_none() || host.life_of.flushed_at > self.at {
+            return;
+        }
+        let Some((seq, root, bytes)) = host.life_of.flushing.take() else { return };
         host.disk.keep_image(seq, root, bytes);
         let stable = host.disk.newest_durable(record::stable_of).unwrap_or_default().min(seq);
         host.disk.trim(|bytes| record::obsolete(bytes, stable));
         self.counters.images += 1;
         let id = host.id;
         self.checkers.kept(id, seq);
-        self.feed(h, Input::Kept { seq });
+        self.feed(h, Happens::Disk(DiskEvent::Kept(seq)));
     }
 
-    /// Records are durable: the messages that waited for them are sent, and the replica is told.
+    /// Records are durable.
     pub(super) fn synced(&mut self, h: usize) {
-        let host = &mut self.hosts[h];
-        let Some(lsn) = host.disk.end_sync() else { return };
-        let Some(process) = &mut host.process else { return };
-        if lsn <= process.durable {
-            return;
+        if let Some(lsn) = self.hosts[h].disk.end_sync() {
+            self.feed(h, Happens::Disk(DiskEvent::Durable(lsn)));
         }
-        process.durable = lsn;
-        if let Some((promises, facts)) = self.checkers.disk(host.id).filter(|_| host.correct) {
-            promises.durable(facts.id, lsn);
-        }
-        let later = process.outbox.split_off(&(Lsn(lsn.0 + 1), 0));
-        let ready = std::mem::replace(&mut process.outbox, later);
-        for parcel in ready.values() {
-            self.release(h, parcel);
-        }
-        self.feed(h, Input::Durable(lsn));
-    }
-
-    /// Performs the actions of a state transfer's walk.
-    pub(super) fn perform_steps(&mut self, h: usize) {
-        let mut steps = std::mem::take(&mut self.steps);
-        for step in steps.list() {
-            match *step {
-                Step::Ask { to, question } => self.ask(h, to, &question),
-                Step::Answer { to, kind, body } => self.send_own(h, to, kind, steps.bytes(body).to_vec()),
-                Step::Refused { from, why } => self.refused(h, from, why),
-                Step::Distrusted => self.tell(h, || What::Milestone("distrusts its own pages".to_owned())),
-                Step::PageRestored { .. } => unreachable!("pages in memory are always there"),
-                Step::Installed { seq, root } => self.installed(h, seq, root),
-            }
-        }
-        steps.clear();
-        self.steps = steps;
-    }
-
-    /// Asks for a partition of the state.
-    fn ask(&mut self, h: usize, to: ReplicaId, question: &Fetch) {
-        let mut body = Vec::new();
-        question.encode(&mut Writer::new(&mut body));
-        self.send_own(h, to, Kind::Fetch, body);
-    }
-
-    /// Seals and sends a message of the state transfer's; a liar may change it.
-    fn send_own(&mut self, h: usize, to: ReplicaId, kind: Kind, mut body: Vec<u8>) {
-        let Some(process) = self.process(h) else { return };
-        if !process.core.answer(kind, &mut body) {
-            return;
-        }
-        let mut sealed = Vec::new();
-        process.door.seal(kind, Some(to.into()), &body, &mut sealed);
-        let frame: Frame = sealed.into();
-        self.release(h, &Parcel { to: Recipient::Replica(to), kind, frame });
-    }
-
-    /// A message of a transfer's was rejected.
-    fn refused(&mut self, h: usize, from: ReplicaId, why: Refusal) {
-        if self.hosts[h].correct {
-            self.counters.refused(why);
-            self.tell(h, || What::Milestone(format!("turned away {from}'s answer: {why:?}")));
-        }
-    }
-
-    /// The state is that of a fetched checkpoint now.
-    fn installed(&mut self, h: usize, seq: SeqNum, root: Digest) {
-        let (id, correct) = (self.hosts[h].id, self.hosts[h].correct);
-        if correct {
-            let is_kept = self.config.durability != Durability::Sync;
-            self.checkers.root(id, seq, root, if is_kept { Root::Kept } else { Root::Fetched });
-        }
-        let mut clients = Vec::new();
-        let Some(process) = self.process(h) else { return };
-        process.executor.clients(&mut clients);
-        clients.sort_unstable();
-        let lives = process.executor.lives();
-        self.admit_clients(h, true);
-        self.flush(h, seq, true);
-        self.feed(h, Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() });
     }
 
     /// Returns the time as host `h` sees it.
     pub(crate) fn now(&self, h: usize) -> Now {
         let clock = &self.hosts[h].clock;
         Now { mono_ns: clock.mono(self.at), wall_ns: clock.wall(self.at) }
+    }
+
+    /// Returns the nodes at a place: the hosts of a replica, or of a client.
+    fn nodes_at(&self, place: Place) -> impl Iterator<Item = NodeId> + use<A> {
+        let (index, replicas) = (place.index(), self.addresses.len());
+        let hosts = self.addresses.get(index).cloned().unwrap_or_default();
+        let client = index.checked_sub(replicas).and_then(|index| self.clients.get(index));
+        hosts.into_iter().chain(client.map(|client| client.node))
+    }
+}
+
+/// Returns how many requests a task executes.
+fn requests_of<C>(task: &Task<C>) -> u64 {
+    match task {
+        Task::Execute { batch, .. } => u64::try_from(batch.len()).unwrap_or(u64::MAX),
+        Task::Read { .. } => 1,
+        _ => 0,
+    }
+}
+
+/// The network, as the process of a host sees it.
+struct Wire<'a, A: App> {
+    world: &'a mut World<A>,
+    h: usize,
+}
+
+impl<A: App> Transport for Wire<'_, A> {
+    fn send(&mut self, to: Place, datagram: &[u8]) {
+        self.send_group(&[to], datagram);
+    }
+
+    fn send_group(&mut self, to: &[Place], datagram: &[u8]) {
+        let (from, frame): (NodeId, Frame) = (self.world.hosts[self.h].node, datagram.into());
+        for place in to {
+            for node in self.world.nodes_at(*place) {
+                self.world.transmit(from, node, &frame);
+            }
+        }
+    }
+
+    fn send_long(&mut self, to: Place, frame: Vec<u8>) {
+        self.send(to, &frame);
     }
 }

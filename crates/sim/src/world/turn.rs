@@ -13,11 +13,10 @@ impl<A: App> World<A> {
         if !host.correct || !alone {
             return false;
         }
-        let Some(mut process) = host.process.take() else { return false };
+        let Some(process) = host.process.take() else { return false };
         host.correct = false;
-        let replica = process.core.into_replica();
-        process.core = self.lying(h, replica, maker.make());
-        self.hosts[h].process = Some(process);
+        let process = process.with_core(|core| self.lying(h, core.0.into_replica(), maker.make()));
+        self.hosts[h].process = Some(Box::new(process));
         self.tell(h, || What::Fault(format!("lies from now on: {maker:?}")));
         self.liars.insert(id, maker);
         self.checkers.turned(id);

@@ -1,12 +1,12 @@
 //! Byzantine replicas that abuse keys: authenticators, NEW-KEY, messages under old keys (K15, K16).
 
 use quorate_pbft::step::Recipient;
+use quorate_process::Place;
 use quorate_wire::Kind;
 use quorate_wire::frame::{ENTRY_BYTES, Frame};
 use quorate_wire::message::{NewKey, Seal};
 
 use crate::adversary::{Answered, Liar, Lie};
-use crate::network::NodeId;
 use crate::rng::Rng;
 
 /// K15, A2: its authenticators are wrong for the last `count` receivers, in every kind of message that has
@@ -18,7 +18,7 @@ pub struct MacSplit {
 }
 
 impl Liar for MacSplit {
-    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, _rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         let kind = frame.get(3).copied().map(Kind::from_wire);
         if !matches!(kind, Some(Ok(kind)) if kind.seal() == Seal::Authenticator && kind != Kind::Request) {
             return Answered::Truth;
@@ -95,7 +95,7 @@ impl Liar for ReplayOld {
 pub struct SecretKeys;
 
 impl Liar for SecretKeys {
-    fn tamper(&mut self, _rng: &mut Rng, _to: NodeId, frame: &mut Vec<u8>) -> Answered {
+    fn tamper(&mut self, _rng: &mut Rng, _to: Place, frame: &mut Vec<u8>) -> Answered {
         let keys = frame.get(3).copied() == Some(Kind::NewKey.to_wire());
         if keys { Answered::Silence } else { Answered::Truth }
     }
