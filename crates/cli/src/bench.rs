@@ -79,8 +79,8 @@ struct Run {
     /// Simulated link between the hosts; only `none` (loopback) works so far
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// Experiments on registers: the signatures on sockets. Without it, those of emulated machines of 2006, and in bqs-x1
-    /// one measurement for each
+    /// Experiments on registers: measure on sockets with real signatures of this kind. By default, bqs-x1 measures every
+    /// kind, and the other experiments emulate machines of 2006
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]

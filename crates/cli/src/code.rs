@@ -160,10 +160,10 @@ codes! {
         "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
          changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
     Damaged = "Q051": "damaged file system",
-        "`quorate fs fsck` found damage in a replica's state, or the replica agreed on another state. Check\n\
-         another replica too. If it has the same findings, this is a bug in quorate: please report them. If only this\n\
-         replica has them, its state or program is damaged: empty its log/ and checkpoint/, and start it. It then\n\
-         fetches the state from the others. Status 1.";
+        "`quorate fs fsck` found damage in a replica's state, or this state is not the one on which the replicas\n\
+         agreed. Check another replica too. If it has the same findings, this is a bug in quorate: please report them.\n\
+         If only this replica has them, its state or program is damaged: empty its log/ and checkpoint/, and start\n\
+         it. It then fetches the state from the others. Status 1.";
     NoFuse = "Q052": "cannot mount through FUSE",
         "`quorate mount` needs the device /dev/fuse, permission to open it, and, for users other than root, the\n\
          program fusermount3. Load the kernel module (modprobe fuse); in a container, pass the device in. udev opens\n\
@@ -173,8 +173,8 @@ codes! {
         "Replicas distinguish a client's requests by their timestamps, over all its runs. The file keys/time in\n\
          the client's directory holds a number above all timestamps that the client has used. This file is damaged,\n\
          or its number is too high. Replace the number by one above all timestamps that the client can have used. The\n\
-         current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If no such number exists, add a\n\
-         new client. Nothing was changed. Status 2.";
+         current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If the client has used the\n\
+         highest possible timestamp, add a new client. Nothing was changed. Status 2.";
     NoRoom = "Q055": "file system full",
         "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
          fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\

@@ -24,8 +24,8 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check the permissions of your user and groups on this machine. An export in `fs_exports` can
-/// admit only some networks. The replicas then check the address in `listen` of the client's node.toml.
+/// machine. The replicas check the permissions of your user and groups on this machine. If an export in `fs_exports`
+/// admits only some networks, the address in `listen` of the client's node.toml must be in one of them.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]

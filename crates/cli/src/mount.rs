@@ -25,8 +25,9 @@ const LANES: u16 = 64;
 /// replicas agree on it. It stays in the foreground. Ctrl-C or SIGTERM unmounts.
 ///
 /// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
-/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. An export in
-/// `fs_exports` can admit only some networks. The replicas then check the address in `listen` of the client's node.toml.
+/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. If an
+/// export in `fs_exports` admits only some networks, the address in `listen` of the client's node.toml must be in one of
+/// them.
 ///
 /// Calls wait during a view change. A call without an answer within --wait fails with ETIMEDOUT ("Connection timed
 /// out"). The call may still take effect later, and can then overwrite a newer write, as with a soft NFS mount. To

@@ -114,7 +114,7 @@ pub(super) struct Run {
     /// Time that each client waits between operations, in thousandths of the network's unit of time
     #[arg(long, value_name = "T", default_value_t = 10_000)]
     think: u64,
-    /// Run all processes on five machines, as the paper did, and not each on a machine of its own
+    /// Let all processes share five machines, as in the paper. By default, each has its own machine
     #[arg(long)]
     five_machines: bool,
     /// Seed of the random numbers
