@@ -28,6 +28,27 @@ pub(crate) enum Place {
     /// On any core, without long polling, because there are more processes than cores: for throughput. The value is the
     /// number of client processes.
     Free(usize),
+    /// The same, with a process for each client, which waits in this way.
+    Each(usize, Wait),
+}
+
+/// How a client process with one operation in progress waits for its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It sleeps.
+    Blocking,
+    /// It polls for as long as the default settings say.
+    Polling,
+}
+
+impl Wait {
+    /// Returns its name in a table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Blocking => "a process each, blocking",
+            Self::Polling => "a process each, polling",
+        }
+    }
 }
 
 /// The cores of the replicas in order, of the client and of the other server.
@@ -46,7 +67,16 @@ pub(crate) fn echoes(rows: &[Row]) -> (f64, f64) {
 
 impl Place {
     fn hosts(self) -> usize {
-        if let Self::Free(hosts) = self { hosts } else { 1 }
+        if let Self::Free(hosts) | Self::Each(hosts, _) = self { hosts } else { 1 }
+    }
+
+    /// Returns for how long a client polls before it sleeps, in nanoseconds.
+    fn client_poll_ns(self) -> u64 {
+        match self {
+            Self::Each(_, Wait::Blocking) => 0,
+            Self::Each(_, Wait::Polling) => 1_000_000,
+            Self::Free(_) | Self::Pinned => self.poll_ns(),
+        }
     }
 
     fn poll_ns(self) -> u64 {
@@ -56,7 +86,7 @@ impl Place {
     fn start(self, core: usize, arguments: &[String]) -> Result<Part> {
         match self {
             Self::Pinned => Part::start(core, arguments),
-            Self::Free(_) => Part::start_anywhere(arguments),
+            Self::Free(_) | Self::Each(..) => Part::start_anywhere(arguments),
         }
     }
 
@@ -67,7 +97,7 @@ impl Place {
             Self::Pinned => format!(
                 "replicas on cores {REPLICA_CORES:?}, repeated, client on {CLIENT_CORE}, other servers on {SERVER_CORE}, nice {nice}"
             ),
-            Self::Free(_) => format!("none, nice {nice}"),
+            Self::Free(_) | Self::Each(..) => format!("none, nice {nice}"),
         }
     }
 }
@@ -94,9 +124,11 @@ impl Arm {
         let n = usize::from(setup.n());
         let addresses = free_addresses(n + place.hosts())?;
         let words: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        let (f, poll) = (setup.f.to_string(), place.poll_ns().to_string());
+        let f = setup.f.to_string();
         let start = |role: &str, id: usize, core: usize| {
-            let mut arguments = strings(&[role, &f, &poll, setup.switches, &id.to_string()]);
+            let poll_ns = if role == "client" { place.client_poll_ns() } else { place.poll_ns() };
+            let (poll, id) = (poll_ns.to_string(), id.to_string());
+            let mut arguments = strings(&[role, &f, &poll, setup.switches, &id]);
             arguments.extend(words.iter().cloned());
             place.start(core, &arguments)
         };
@@ -105,7 +137,7 @@ impl Arm {
         let hosts =
             (0..place.hosts()).map(|id| start("client", id, CLIENT_CORE)).collect::<Result<Vec<_>>>()?;
         servers.iter_mut().try_for_each(|replica| replica.tell("go"))?;
-        let variant = setup.name.to_owned();
+        let variant = if let Place::Each(_, wait) = place { wait.name() } else { setup.name }.to_owned();
         let durability = "memory";
         Ok(Self { system: "quorate", variant, setup: Some(setup), durability, servers, hosts, counts: false })
     }
@@ -116,10 +148,12 @@ impl Arm {
         let poll = if way == Way::Blocking { "0".to_owned() } else { place.poll_ns().to_string() };
         let mut server = place.start(SERVER_CORE, &strings(&["no-rep", &poll, &mac_word]))?;
         let address = server.line()?;
+        let poll = if way == Way::Blocking { poll } else { place.client_poll_ns().to_string() };
         let host = || place.start(CLIENT_CORE, &strings(&["no-rep-client", &address, &poll, &mac_word]));
         let hosts = (0..place.hosts()).map(|_| host()).collect::<Result<Vec<_>>>()?;
         let system = if mac { "no-rep+mac" } else { "no-rep" };
-        Ok(Self::baseline(system, way.name().to_owned(), server, hosts, false))
+        let variant = if let Place::Each(_, wait) = place { wait.name() } else { way.name() };
+        Ok(Self::baseline(system, variant.to_owned(), server, hosts, false))
     }
 
     /// Starts an echo between the client's core and another one, or on the same core.
@@ -149,7 +183,7 @@ impl Arm {
         if let (true, Until::Ops(count), Some(server)) = (self.counts, until, self.servers.first_mut()) {
             let _now = server.answer(&count.to_string())?;
         }
-        let before = self.servers_ns()?;
+        let before = (self.servers_ns()?, self.clients()?);
         let hosts = self.hosts.len().min(usize::from(clients));
         for (index, host) in self.hosts.iter_mut().take(hosts).enumerate() {
             let lanes = u16::try_from((usize::from(clients) + hosts - 1 - index) / hosts)?;
@@ -160,9 +194,19 @@ impl Arm {
             let line = host.line()?;
             all.add(&serde_json::from_str(&line).with_context(|| format!("{line:?} is no sample"))?);
         }
-        let spent_s = ratio(self.servers_ns()?.saturating_sub(before), 1_000_000_000);
-        all.ops_per_core = ratio(all.done, 1) / spent_s;
+        let (spent_ns, (client_ns, sleeps)) = (self.servers_ns()?.saturating_sub(before.0), self.clients()?);
+        all.ops_per_core = ratio(all.done, 1) / ratio(spent_ns, 1_000_000_000);
+        let done = all.done.max(1);
+        all.client_us = ratio(client_ns.saturating_sub(before.1.0), 1000 * done);
+        all.client_sleeps = ratio(sleeps.saturating_sub(before.1.1), done);
         Ok(all)
+    }
+
+    /// Returns the processor time of all client processes so far, in nanoseconds, and how often they have slept.
+    fn clients(&self) -> Result<(u64, u64)> {
+        let both = |host: &Part| Ok((host.cpu_ns()?, host.sleeps()?));
+        let all: Vec<(u64, u64)> = self.hosts.iter().map(both).collect::<Result<_>>()?;
+        Ok(all.into_iter().fold((0, 0), |(ns, sleeps), (a, b)| (ns + a, sleeps + b)))
     }
 
     /// Returns the processor time of all servers so far.
@@ -265,6 +309,8 @@ impl Plan {
             p99_us: middle(|s| s.p99_us),
             ops_per_s: middle(|s| s.ops_per_s),
             ops_per_core_s: (self.figure == Figure::Throughput).then(|| median(&all(|s| s.ops_per_core))),
+            client_us: (self.figure == Figure::Throughput).then(|| median(&all(|s| s.client_us))),
+            client_sleeps: (self.figure == Figure::Throughput).then(|| median(&all(|s| s.client_sleeps))),
             resent: Some(ratio(lost, 1)),
             paper: point.paper,
             unit: if self.figure == Figure::Latency { "us" } else { "op/s" }.to_owned(),

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 use quorate_node::Transport;
-use quorate_node::{Place, Socket};
+use quorate_node::{Idle, Place, Socket};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Principal, ReplicaId, Source};
@@ -111,6 +111,12 @@ impl Link {
     #[inline]
     pub(crate) fn judge(&mut self, by: Option<Principal>) {
         self.socket.judge(by);
+    }
+
+    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. Returns how long it has rested.
+    #[inline]
+    pub(crate) fn rest(&self, idle: &mut Idle, now_ns: u64, due_ns: u64) -> Result<u64> {
+        Ok(idle.rest(now_ns, due_ns, &self.socket, None, || false)?)
     }
 
     pub(crate) fn wait(&self, ms: u16) -> Result<()> {

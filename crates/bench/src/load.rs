@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use quorate_node::{ClientDrive, Clock, Waiting};
+use quorate_node::{ClientDrive, Clock, Idle, Waiting};
 use quorate_service::null;
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,11 @@ pub(crate) struct Sample {
     /// Operations per second of processor time of all servers together.
     #[serde(default)]
     pub(crate) ops_per_core: f64,
+    /// Processor time of the client processes, in microseconds an operation, and how often one of them slept.
+    #[serde(default)]
+    pub(crate) client_us: f64,
+    #[serde(default)]
+    pub(crate) client_sleeps: f64,
 }
 
 impl Sample {
@@ -198,7 +203,7 @@ impl Progress {
             p75_us: percentile(&samples, 75),
             p99_us: percentile(&samples, 99),
             resent,
-            ops_per_core: 0.0,
+            ..Sample::default()
         }
     }
 }
@@ -238,9 +243,13 @@ impl Clients {
         for lane in 0..load.lanes {
             self.drive.invoke(self.clock.now(), lane, &operation, load.op.read_only);
         }
-        let (mut under_way, mut lanes, mut idle) = (load.lanes, Vec::new(), Idle::default());
+        let (mut under_way, mut lanes) = (load.lanes, Vec::new());
+        // It waits as the clients of the product do: until a datagram arrives, or something is due.
+        let (mut idle, mut rested) = (Idle::new(self.waiting), 0);
+        self.clock.look(u64::MAX); // the time before the load is not its own
         while under_way > 0 {
             self.drive.flush(&mut self.link);
+            let looked = self.clock.look(std::mem::take(&mut rested));
             let now = self.clock.now();
             let mut burst = 0;
             while burst < BURST_MAX
@@ -253,7 +262,7 @@ impl Clients {
                     break; // what else has come is not needed for this one
                 }
             }
-            if self.drive.due() <= now.mono_ns {
+            if self.drive.due() <= looked {
                 self.drive.expire(self.clock.now());
             }
             lanes.extend(self.drive.done().iter().map(|done| (done.lane, self.drive.result(done).len())));
@@ -268,30 +277,15 @@ impl Clients {
                 }
             }
             if burst > 0 {
-                idle = Idle::default();
+                idle.reset();
             } else {
-                idle.rest(now.mono_ns, self.waiting, &self.link)?;
+                self.drive.set_crowded(idle.is_crowded(looked));
+                self.drive.flush(&mut self.link); // retransmissions, and what was begun above
+                rested = self.link.rest(&mut idle, looked, self.drive.due())?;
                 ensure!(!progress.is_hopeless(), "{under_way} operations never end");
             }
         }
         Ok(progress.sample(self.drive.counters().retransmitted - resent))
-    }
-}
-
-/// How long a process of clients has been idle.
-#[derive(Debug, Default)]
-struct Idle {
-    since: Option<u64>,
-}
-
-impl Idle {
-    fn rest(&mut self, now_ns: u64, waiting: Waiting, link: &Link) -> Result<()> {
-        let since = *self.since.get_or_insert(now_ns);
-        match waiting {
-            Waiting::Poll(patience) if now_ns < since.saturating_add(patience) => std::thread::yield_now(),
-            Waiting::Poll(_) | Waiting::Block => link.wait(1)?,
-        }
-        Ok(())
     }
 }
 

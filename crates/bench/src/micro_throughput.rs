@@ -2,10 +2,13 @@
 //!
 //! A client is a lane with one operation in progress. The lanes are spread over a few processes, as the paper's clients
 //! were over five hosts. At each point all lanes start together; operations in progress at its end do not count.
+//!
+//! Other arms have a process for each client, which is how most programs use the service: those clients share no
+//! datagrams, and each reply that arrives by itself wakes a process.
 
 use anyhow::Result;
 
-use crate::arms::{Arm, ECHO_US_MAX, Figure as Unit, Place, Plan, echoes};
+use crate::arms::{Arm, ECHO_US_MAX, Figure as Unit, Place, Plan, Wait, echoes};
 use crate::echo::Way;
 use crate::effort::{Effort, Settings};
 use crate::experiment::Experiment;
@@ -26,6 +29,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Number of client processes.
 const HOSTS: usize = 2;
+/// Number of client processes where each client has its own.
+const PROCESSES_MAX: usize = 100;
 /// Bytes of 1 KB and 4 KB.
 const KB: usize = 1024;
 const KB4: usize = 4096;
@@ -75,6 +80,21 @@ fn run(settings: Settings) -> Result<Report> {
             }
         }
     }
+    for wait in [Wait::Blocking, Wait::Polling] {
+        let place = Place::Each(settings.effort.of(PROCESSES_MAX, PROCESSES_MAX, 5), wait);
+        let quorate = plan.arm(Arm::cluster(Setup::DEFAULT, place)?);
+        let no_rep = plan.arm(Arm::no_rep(Way::Polling, false, place)?);
+        let counts: &[u16] = settings.effort.of(&[1, 10, 20, 50, 100], &[1, 20, 50], &[5]);
+        for (op, count) in counts.iter().map(|count| (Op::rw(0, 0), *count)).chain([
+            (Op::ro(0, 0), settings.effort.of(50, 50, 5)),
+            (Op::rw(KB, small), settings.effort.of(20, 20, 5)),
+        ]) {
+            plan.point(quorate, count, Until::Ms(ms), op, None);
+            if !op.read_only {
+                plan.point(no_rep, count, Until::Ms(ms), op, None);
+            }
+        }
+    }
     report.rows = plan.run(settings, repeats)?;
     report.shapes = shapes(&report.rows);
     report.notes.push(format!(
@@ -102,9 +122,15 @@ const PAPER: [Maxima; 2] = [
     ("4/0", [("read-write", 2600.0), ("read-only", 2863.0), ("NO-REP", 2921.0)]),
 ];
 
-/// Returns the row with the highest throughput of a system in an operation and mode.
+/// Returns whether the clients of a row share processes, as in the paper.
+fn is_shared(row: &Row) -> bool {
+    ![Wait::Blocking, Wait::Polling].iter().any(|wait| row.variant == wait.name())
+}
+
+/// Returns the row with the highest throughput of a system in an operation and mode, with shared processes.
 fn best<'r>(rows: &'r [Row], system: &str, op: &str, mode: &str) -> Option<&'r Row> {
     let rows = rows.iter().filter(|row| row.system == system && row.op == op && row.mode == mode);
+    let rows = rows.filter(|row| is_shared(row));
     rows.max_by(|a, b| ops(a).unwrap_or(0.0).total_cmp(&ops(b).unwrap_or(0.0)))
 }
 
@@ -135,6 +161,7 @@ fn shapes(rows: &[Row]) -> Vec<Shape> {
         rows.iter().find(|row| {
             (row.system.as_str(), row.op.as_str(), row.mode.as_str()) == ("quorate", "0/0", "rw")
                 && row.clients == count
+                && is_shared(row)
         })
     };
     let one = ordered(1).and_then(ops).unwrap_or(f64::NAN);
@@ -175,7 +202,8 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
     for (name, op) in [("0-0", "0/0"), ("0-4", "0/4"), ("4-0", "4/0"), ("1-1", "1/1")] {
         let paper = PAPER.iter().find(|(of, _)| *of == op).map(|(_, maxima)| maxima);
         let series = |name: &str, system: &str, mode: &str| {
-            let rows = rows.iter().filter(|row| row.system == system && row.op == op && row.mode == mode);
+            let rows = rows.iter().filter(|row| is_shared(row) && row.system == system && row.op == op);
+            let rows = rows.filter(|row| row.mode == mode);
             curve(name, rows, clients, ops)
         };
         let (rw, ro, base) = (

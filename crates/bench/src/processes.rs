@@ -94,6 +94,16 @@ impl Part {
     }
 }
 
+impl Part {
+    /// Returns how often it has slept.
+    pub(crate) fn sleeps(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        Ok(line.with_context(|| format!("{path} does not say it"))?.trim().parse()?)
+    }
+}
+
 /// Returns the processor time that all threads of a process have used, in nanoseconds.
 pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
     let mut all = 0;

@@ -116,6 +116,12 @@ pub struct Row {
     /// Operations per second of processor time of all servers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ops_per_core_s: Option<f64>,
+    /// Processor time of the client processes, in microseconds an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_us: Option<f64>,
+    /// How often a client process slept, an operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_sleeps: Option<f64>,
     /// Total time in seconds: the median of the repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
@@ -278,6 +284,8 @@ const COLUMNS: &[Column] = &[
     ("p99 us", |row| row.p99_us.map(|v| format!("{v:.1}"))),
     ("op/s", |row| row.ops_per_s.map(|v| format!("{v:.0}"))),
     ("op/core-s", |row| row.ops_per_core_s.map(|v| format!("{v:.0}"))),
+    ("client us/op", |row| row.client_us.map(|v| format!("{v:.1}"))),
+    ("client sleeps/op", |row| row.client_sleeps.map(|v| format!("{v:.2}"))),
     ("s", |row| row.seconds.map(|v| format!("{v:.3}"))),
     ("gap ms", |row| row.gap_ms.map(|v| format!("{v:.0}"))),
     ("back ms", |row| row.back_ms.map(|v| format!("{v:.0}"))),
