@@ -12,7 +12,7 @@ use crate::disk::Disk;
 enum Change {
     /// A record is appended.
     Append(Lsn, Vec<u8>),
-    /// The log is no memory, and there were so many starts at least.
+    /// The log is no memory, and there were at least this many starts.
     Distrust(u64),
     /// The log is a memory again.
     Rejoined,

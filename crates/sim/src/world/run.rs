@@ -6,8 +6,8 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::record;
 use quorate_pbft::step::{Actions, Now};
 use quorate_process::{DiskEvent, Event as Happens, Place, Transport};
-use quorate_service::{Executor, Task};
 use quorate_service::page::Memory;
+use quorate_service::{Executor, Task};
 use quorate_wire::SeqNum;
 
 use super::watch::Watch;
