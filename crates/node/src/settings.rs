@@ -220,7 +220,7 @@ impl File<'_> {
             };
             return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
         };
-        (key.set)(settings, plain(value.get_ref())).ok_or_else(|| {
+        (key.set)(settings, Value::of(value.get_ref())).ok_or_else(|| {
             let what = format!("invalid value for `{typed}`");
             let note = format!("expected {} (default {})", key.takes, key.default);
             self.trouble(Kind::Value, what, &value.span(), &note)
@@ -230,19 +230,6 @@ impl File<'_> {
         }
         Ok(())
     }
-}
-
-/// Converts a TOML value.
-fn plain<'a>(value: &'a DeValue<'_>) -> Value<'a> {
-    if let Some(text) = value.as_str() {
-        return Value::Text(text);
-    }
-    if let Some(on) = value.as_bool() {
-        return Value::Switch(on);
-    }
-    let number =
-        value.as_integer().and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
-    number.map_or(Value::Other, Value::Number)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::fields::Settings;
 use super::keys::{KEYS, Key};
-use super::plain;
+use super::value::Value;
 
 /// A setting that all nodes that have it must have alike.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Settings {
         let line = format!("value = {text}");
         let set = DeTable::parse(&line).ok().and_then(|table| {
             let value = table.get_ref().get("value")?;
-            (key.set)(&mut blank, plain(value.get_ref()))
+            (key.set)(&mut blank, Value::of(value.get_ref()))
         });
         // What was read from the file can be read again.
         set.map_or_else(|| text.to_owned(), |()| format!("{blank:?}"))

@@ -1,5 +1,7 @@
 //! The values of settings: numbers, switches, strings, and strings with a unit (`250ms`, `64KiB`).
 
+use toml::de::DeValue;
+
 /// A value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
@@ -14,6 +16,20 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// Converts a TOML value.
+    pub(super) fn of(value: &'a DeValue<'_>) -> Self {
+        if let Some(text) = value.as_str() {
+            return Self::Text(text);
+        }
+        if let Some(on) = value.as_bool() {
+            return Self::Switch(on);
+        }
+        let number = value
+            .as_integer()
+            .and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok());
+        number.map_or(Self::Other, Self::Number)
+    }
+
     /// Returns the number.
     pub(super) fn number(self) -> Option<u64> {
         if let Self::Number(number) = self { Some(number) } else { None }
