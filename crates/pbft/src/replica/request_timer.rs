@@ -78,7 +78,7 @@ impl Replica {
             return self.arm_request_timer(deadline, out);
         }
         let late = armed.map_or(0, |at| now.mono_ns.saturating_sub(at));
-        if let Some(wait) = self.own_fault(now, (since, late), out) {
+        if let Some(wait) = self.own_fault(now, late, out) {
             return self.arm_request_timer(now.mono_ns.saturating_add(wait), out);
         }
         // "If the timer of backup i expires in view v, the backup starts a view change": here it says
@@ -93,8 +93,8 @@ impl Replica {
     /// Returns how long to wait on if this replica itself is why something waits (TM-5): it stood still, so that its timer
     /// comes `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and
     /// it asks them; or the primary lacks them, and is told; or its own disk has been at work for half the time (TM-8).
-    /// Never more than `EXCUSES_MAX` times without progress, or for the wait that began at `since`.
-    fn own_fault(&mut self, now: Now, (since, late): (u64, u64), out: &mut Actions) -> Option<u64> {
+    /// Never more than `EXCUSES_MAX` times without progress.
+    fn own_fault(&mut self, now: Now, late: u64, out: &mut Actions) -> Option<u64> {
         let patience = self.patience();
         let behind =
             self.peers.executed_by(self.cluster.weak()) > self.exec.executed() || self.is_window_full();
@@ -103,7 +103,7 @@ impl Replica {
         if !(behind || disk || late >= patience / 2) {
             return None;
         }
-        let excuses = self.watch.excuse(since)?;
+        let excuses = self.watch.excuse()?;
         // A sync takes as long as it takes; nobody else can make it look longer.
         let wait = if disk { patience.saturating_mul(1 << excuses) } else { patience };
         if behind {

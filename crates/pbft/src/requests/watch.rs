@@ -22,10 +22,6 @@ pub(crate) struct Watch {
     accepted: SeqNum,
     /// Times that a wait was forgiven since something was executed last.
     excuses: u32,
-    /// Since when the wait that was forgiven last has lasted, and how often it was forgiven. Progress with other requests
-    /// changes nothing of it: a primary that says that it lacks something, and serves all clients but one, would
-    /// otherwise be forgiven forever (L29).
-    forgiven: (u64, u32),
     /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
     p99_ns: u64,
     /// When records became durable last.
@@ -47,7 +43,6 @@ impl Watch {
             full_at: 0,
             accepted: SeqNum(0),
             excuses: 0,
-            forgiven: (0, 0),
             p99_ns: config.request_timeout_min_ns / 4,
             durable_at: 0,
             odd_to: SeqNum(0),
@@ -113,18 +108,13 @@ impl Watch {
         self.relay_armed = false;
     }
 
-    /// Forgives the wait that began at `since`, if that was not done too often without progress, or for this wait.
-    /// Returns how often it was done without progress.
-    pub(crate) fn excuse(&mut self, since: u64) -> Option<u32> {
-        if self.forgiven.0 != since {
-            self.forgiven = (since, 0);
-        }
+    /// Forgives a wait, if there were not too many. Returns how many there were.
+    pub(crate) fn excuse(&mut self) -> Option<u32> {
         let before = self.excuses;
-        if before >= EXCUSES_MAX || self.forgiven.1 >= EXCUSES_MAX {
+        if before >= EXCUSES_MAX {
             return None;
         }
         self.excuses += 1;
-        self.forgiven.1 += 1;
         Some(before)
     }
 
@@ -179,25 +169,5 @@ impl Watch {
         self.busy_since = None;
         self.excuses = 0;
         self.note_odd(last);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_wire::{Cluster, ClusterId};
-
-    use super::*;
-
-    /// L29, TM-5: the wait of one request is forgiven a few times and no more, however many others are executed.
-    #[test]
-    fn l29_progress_with_others_is_no_excuse_for_one_wait() {
-        let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
-        let mut watch = Watch::new(&config);
-        for n in 1..=u64::from(EXCUSES_MAX) {
-            assert_eq!(watch.excuse(5), Some(0), "others make progress");
-            watch.note_executed(SeqNum(n), None, 10 * n);
-        }
-        assert_eq!(watch.excuse(5), None);
-        assert_eq!(watch.excuse(6), Some(0), "another wait");
     }
 }
