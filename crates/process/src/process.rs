@@ -39,6 +39,7 @@ mod transfer;
 
 /// A replica's process. See the module.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     id: ReplicaId,
     core: C,

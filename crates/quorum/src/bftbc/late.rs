@@ -33,7 +33,7 @@ pub(super) struct Owed {
     pub(super) version: Version,
 }
 
-/// What a server has acknowledged and not yet signed. Volatile: whoever lacks a signature asks again.
+/// What a server has acknowledged and not yet signed. Volatile: a client that lacks a signature asks again.
 #[derive(Debug, Default)]
 pub(super) struct Debts {
     list: VecDeque<Owed>,

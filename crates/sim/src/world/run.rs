@@ -140,7 +140,13 @@ fn requests_of<C>(task: &Task<C>) -> u64 {
     match task {
         Task::Execute { batch, .. } => u64::try_from(batch.len()).unwrap_or(u64::MAX),
         Task::Read { .. } => 1,
-        _ => 0,
+        Task::Merge(_)
+        | Task::Undo(_)
+        | Task::Resend(_)
+        | Task::Checkpoint(_)
+        | Task::Discard(_)
+        | Task::Fetch { .. }
+        | Task::Check(_) => 0,
     }
 }
 
