@@ -97,7 +97,9 @@ fn the_example_has_every_key_with_its_default() {
             let key = |rest: &str| KEYS.iter().any(|key| rest == format!("{} = {}", key.name, key.default));
             line.strip_prefix("# ").filter(|rest| key(rest)).unwrap_or(line).to_owned() + "\n"
         });
-        let parsed = parse_as(own, &active.collect::<String>()).unwrap();
+        let mut parsed = parse_as(own, &active.collect::<String>()).unwrap();
+        // A default that is written down is the default.
+        assert!(!core::mem::take(&mut parsed.written).is_empty());
         let expected = Settings { service: ServiceName::NULL, ..settings.clone() };
         let expected = if matches!(own, Principal::Client(_)) {
             Settings { clients: BTreeMap::new(), ..expected }
