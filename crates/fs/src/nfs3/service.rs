@@ -21,7 +21,7 @@ pub struct Fs {
 }
 
 /// A call of one of the two programs.
-enum AnyCall<'a> {
+pub(super) enum AnyCall<'a> {
     Nfs(Call<'a>),
     Mount(MountCall<'a>),
 }
@@ -133,6 +133,11 @@ impl Fs {
             }),
             Err(reply) => Err(reply.map(|reply| xdr::encode(&reply)).unwrap_or_default()),
         }
+    }
+
+    /// Returns a valid call; none if its answer needs no state.
+    pub(super) fn call<'a>(&self, call: &'a [u8]) -> Option<AnyCall<'a>> {
+        self.understand(call).ok().map(|request| request.call)
     }
 
     /// Returns whether a call may be served without ordering.

@@ -29,6 +29,10 @@ use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 /// Begins an operation of the test's own, which overwrites bytes of the state.
 const VANDAL: &[u8] = b"vandal";
+/// Begins an operation that is executed at a place and a time of its own: time 8, batch 8, index 4, the operation.
+const AT: &[u8] = b"at a place";
+/// Where the state has the time of the last change.
+const LAST_TIME: (u32, usize) = (0, 64);
 
 /// The file system, and a way to break its state. Its settings may be changed.
 pub(crate) struct Breakable(pub(crate) RwLock<Fs>);
@@ -45,6 +49,14 @@ impl Service for Breakable {
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
+        if let Some(rest) = operation.strip_prefix(AT) {
+            let number = |at: usize| u64::from_le_bytes(rest[at..at + 8].try_into().unwrap());
+            let index = u32::from_le_bytes(rest[16..20].try_into().unwrap());
+            let cx = Context { time_ns: number(0), seq: SeqNum(number(8)), index, ..cx };
+            // A time is one more than the last one if that is later. So it would depend on the order.
+            state.write(LAST_TIME.0, LAST_TIME.1, &[0; 8])?;
+            return self.execute(cx, &rest[20..], state, out);
+        }
         let Some(rest) = operation.strip_prefix(VANDAL) else {
             return self.0.read().unwrap().execute(cx, operation, state, out);
         };
@@ -216,8 +228,36 @@ impl Bench {
         self.order_together(&[operation]).remove(0)
     }
 
+    /// Returns an operation that is executed in batch `seq` of the time `time_ns`, at the place `index`, wherever it is
+    /// ordered.
+    pub(crate) fn at(time_ns: u64, seq: u64, index: u32, operation: &[u8]) -> Vec<u8> {
+        [AT, &time_ns.to_le_bytes(), &seq.to_le_bytes(), &index.to_le_bytes(), operation].concat()
+    }
+
+    /// Executes operations as one batch, returns their results, and undoes the batch.
+    pub(crate) fn try_together(&mut self, operations: &[&[u8]]) -> Vec<Vec<u8>> {
+        let (ordered, time_ns) = (self.ordered, self.time_ns);
+        self.seal(operations);
+        let seq = SeqNum(self.seq + 1);
+        self.executor.execute(seq, &self.batch, true, &mut self.replies).unwrap();
+        self.executor.undo(SeqNum(self.seq));
+        (self.ordered, self.time_ns) = (ordered, time_ns);
+        self.results()
+    }
+
     /// Orders operations as one batch and returns their results.
     pub(crate) fn order_together(&mut self, operations: &[&[u8]]) -> Vec<Vec<u8>> {
+        self.seal(operations);
+        self.seq += 1;
+        self.executor.execute(SeqNum(self.seq), &self.batch, false, &mut self.replies).unwrap();
+        if self.seq.is_multiple_of(128) {
+            self.executor.checkpoint(SeqNum(self.seq));
+        }
+        self.results()
+    }
+
+    /// Makes the next batch of these operations.
+    fn seal(&mut self, operations: &[&[u8]]) {
         let client = ClientId::new(1, 0);
         self.batch = Batch::default();
         for operation in operations {
@@ -236,11 +276,9 @@ impl Bench {
         }
         self.time_ns += 1000;
         self.batch.seal(&self.domains, &self.time_ns.to_le_bytes());
-        self.seq += 1;
-        self.executor.execute(SeqNum(self.seq), &self.batch, false, &mut self.replies).unwrap();
-        if self.seq.is_multiple_of(128) {
-            self.executor.checkpoint(SeqNum(self.seq));
-        }
+    }
+
+    fn results(&self) -> Vec<Vec<u8>> {
         self.replies.iter().map(|reply| reply.result.unwrap_or_default().to_vec()).collect()
     }
 
