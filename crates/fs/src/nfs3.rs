@@ -11,6 +11,7 @@
 //! | the operation of the service: a call, and the address of its client | [`operation`] |
 //! | the service: a call in, a reply out | [`service`] |
 //! | replies to calls that may be repeated | `reply_cache` |
+//! | which calls may run at the same time | [`rules`] |
 //! | a gateway's side of a connection, without sockets | [`relay`] |
 //! | the client side: encoding calls | [`calls`] |
 
