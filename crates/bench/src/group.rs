@@ -116,6 +116,9 @@ impl<M: Meter> Group<M> {
                 allocations::charge(Some(to.index()));
                 let event = Event::Datagram { source: Source::UNKNOWN, bytes: &datagram };
                 replica.step(now, event, meter);
+                if replica.due() <= now.mono_ns {
+                    replica.step(now, Event::Clock, meter);
+                }
                 allocations::charge(None);
                 replica.flush(&mut self.queue);
             } else {

@@ -25,7 +25,7 @@
 //! | `advance` | `normal` | takes the steps that the log allows at one number |
 //! | `recheck_proposals` | `normal` | looks again at proposals with requests that were not authentic |
 //! | `record_vote` | `normal` | records a pre-prepare or prepare, and counts it once it is durable |
-//! | `propose` | `propose` | proposes waiting requests, if that is allowed |
+//! | `propose` | `propose` | notes that waiting requests may be proposed, at the end of the burst |
 //! | `propose_null` | `propose` | proposes a null batch, if that is allowed |
 //! | `look_at_rejoin` | `rejoin` | ends the rejoin, if that is possible |
 //! | `start_rejoin` | `rejoin` | starts over without the earlier state |
@@ -194,6 +194,7 @@ impl Replica {
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),
+            Input::BurstEnd => self.on_burst_end(now, out),
         }
         // Last of all: it may lead into another view.
         while self.lives.take_news() {

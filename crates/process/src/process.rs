@@ -217,7 +217,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     pub fn due(&self) -> u64 {
         let is_busy = self.saving.is_some() && self.disk.has_room() || !self.stored.is_empty();
-        if is_busy || self.can_run() || self.disk.has_kept() {
+        let owes = self.core.replica().owes_proposal();
+        if is_busy || owes || self.can_run() || self.disk.has_kept() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -321,6 +322,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         // Of a state that was fetched since, this would be the one before.
         if let Some(seq) = self.disk.take_kept().filter(|_| !self.disk.is_image_due()) {
             self.feed(now, Input::Kept { seq }, &[], watch);
+        }
+        // Last of all, when the world has no more input: what has come together goes into one batch.
+        if self.core.replica().owes_proposal() {
+            self.feed(now, Input::BurstEnd, &[], watch);
         }
     }
 

@@ -398,6 +398,10 @@ impl Core for Lying {
         self.liar.overhear(&mut self.rng, frame);
     }
 
+    fn owes_proposal(&self) -> bool {
+        self.replica.owes_proposal()
+    }
+
     fn into_replica(self: Box<Self>) -> Replica {
         self.replica
     }

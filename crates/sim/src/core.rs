@@ -41,6 +41,9 @@ pub trait Core: Debug {
     /// A frame has come in. A correct replica is only told once the authenticator has admitted it.
     fn overhear(&mut self, _frame: &[u8]) {}
 
+    /// Returns whether the replica is to be told that its burst has ended.
+    fn owes_proposal(&self) -> bool;
+
     /// Returns the replica alone: the liar in front of it is gone.
     fn into_replica(self: Box<Self>) -> Replica;
 
@@ -69,6 +72,10 @@ impl Core for Replica {
 
     fn state_text(&self) -> String {
         format!("{:#?}", self.state())
+    }
+
+    fn owes_proposal(&self) -> bool {
+        Self::owes_proposal(self)
     }
 
     fn into_replica(self: Box<Self>) -> Replica {

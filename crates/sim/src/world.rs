@@ -391,6 +391,10 @@ impl<A: App> World<A> {
 
     /// After each event: sends what the authenticator owes, begins a sync, schedules the next wake-up.
     pub(crate) fn settle(&mut self, h: usize) {
+        // Each event is a burst of its own.
+        if self.process(h).is_some_and(|process| process.core.owes_proposal()) {
+            self.feed(h, Input::BurstEnd);
+        }
         while let Some(process) = &mut self.hosts[h].process
             && let Some((to, frame)) = process.door.take_outgoing()
         {

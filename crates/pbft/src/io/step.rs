@@ -171,6 +171,9 @@ pub enum Input<'a> {
         /// The checkpoint.
         seq: SeqNum,
     },
+    /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
+    /// `Replica::owes_proposal` (PR-2).
+    BurstEnd,
 }
 
 /// The receivers of a message.

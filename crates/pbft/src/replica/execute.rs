@@ -161,6 +161,7 @@ impl Replica {
         if !tentative {
             self.settle(now, out);
         }
+        self.propose(); // no batch may be in progress any more
         self.watch_recoveries(now, out);
         self.try_execute(now, out);
     }
@@ -220,7 +221,7 @@ impl Replica {
         }
         self.settle_lives(now, out);
         self.serve_reads(out);
-        self.propose(now, out);
+        self.propose();
         self.watch_requests(now, out);
     }
 

@@ -326,5 +326,6 @@ pub(super) fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Inpu
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
+        Input::BurstEnd => note(Tag::BurstEnd, &[], &[]),
     }
 }
