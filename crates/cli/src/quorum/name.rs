@@ -10,27 +10,27 @@ use crate::fail::Failure;
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Name {
-    /// Tolerates clients that stop in the middle of a write
+    /// Tolerates clients that crash
     Phalanx,
-    /// Tolerates no faulty clients; needs no signatures
+    /// Tolerates no faulty clients; uses no signatures
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits the writes that they can prepare; slower
+    /// Tolerates Byzantine clients, and limits the writes that they can leave behind; slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. After a client stops, one of its writes may still become visible
+    /// Three phases in a write. A client that stops can leave behind one write that becomes visible later
     Base,
-    /// A write has two phases if no other write disturbs it. After a client stops, two of its writes may become visible
+    /// Two phases, or three if writes overlap. A client that stops can leave behind two such writes
     #[default]
     Optimized,
-    /// A write has three phases. After a client stops and others write twice, no more of its writes become visible
+    /// Three phases. Once other clients have written twice, no write that was left behind becomes visible
     Strong,
-    /// The phases of optimized, and the guarantee of strong
+    /// The phases of optimized with the guarantee of strong
     StrongOptimized,
 }
 
