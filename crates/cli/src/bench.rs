@@ -52,7 +52,7 @@ struct List {
 /// includes the load by other programs.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
-/// experiments that have a result. Without --quick, it does not skip results that were measured with --quick.
+/// experiments that have a result. Without --quick, it repeats those that were measured with --quick.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]

@@ -78,7 +78,8 @@ pub(crate) struct Up {
     /// Address of the status page and /metrics, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
-    /// What replicas write to disk before they answer (default sync). Only for a new cluster
+    /// What replicas write to disk before they answer. sync (default): everything. async and memory: less, for
+    /// measurements. Only for a new cluster
     #[arg(long, value_enum)]
     durability: Option<Durability>,
     /// Run a demo: write data, kill the primary, run a liar, wipe a disk, and compare the data. Exit status 1 if data was

@@ -44,7 +44,7 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits the writes that they can leave behind; slower
+    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,

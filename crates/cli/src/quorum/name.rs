@@ -16,21 +16,21 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits the writes that they can leave behind; slower
+    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// Three phases in a write. A client that stops can leave behind one write that becomes visible later
+    /// A write has three phases. Of a Byzantine client that was stopped, at most one write appears later
     Base,
-    /// Two phases, or three if writes overlap. A client that stops can leave behind two such writes
+    /// A write has two phases, or three if writes overlap. Of a stopped client, at most two writes appear later
     #[default]
     Optimized,
-    /// Three phases. Once other clients have written twice, no write that was left behind becomes visible
+    /// A write has three phases. Of a stopped client, no write appears once others have written twice
     Strong,
-    /// The phases of optimized with the guarantee of strong
+    /// The phases of optimized, with the limit of strong
     StrongOptimized,
 }
 

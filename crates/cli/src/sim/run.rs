@@ -54,7 +54,7 @@ pub(crate) struct Run {
     /// Run seeds for M minutes, from a random first seed
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
-    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, each size that it supports)
+    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, all sizes of the scenario)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
