@@ -256,9 +256,12 @@ impl Run {
             latency.percentile(99.0)
         ));
         out::line(format!(
-            "  paths         {:.1} % fast, {:.1} % wrote back, {:.1} % heard a listener's store, {:.1} % needed it, \
-             {:.1} % in two phases",
-            row.fast, row.write_back, row.listener_any, row.listener_needed, row.two_phase
+            "  operations    {:.1} % without an extra phase, {:.1} % with a write-back, {:.1} % in two phases",
+            row.fast, row.write_back, row.two_phase
+        ));
+        out::line(format!(
+            "  forwarded     {:.1} % received a forwarded value, {:.1} % were decided by one",
+            row.listener_any, row.listener_needed
         ));
         out::line(format!(
             "  an operation  {:.1} messages, {:.0} bytes, {:.2} signatures, {:.2} verifications, over {} operations of \
