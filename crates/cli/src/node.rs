@@ -39,7 +39,7 @@ pub(crate) struct Init {
     /// Number of clients to create keys for; each gateway or other client needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
-    /// Service to replicate; the default of `quorate up` is fs
+    /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
     /// What replicas write to disk before they answer. sync: everything. async and memory: less, for measurements

@@ -98,12 +98,13 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 
 const HELP: &str = "Run a RESP gateway for Redis clients
 
-The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
-the gateway itself, so run one on each machine that uses the cluster. It has the
-commands of Redis on strings, keys and their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
+The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
+programs use the cluster. docs/redis.md lists the commands of Redis that it supports.
 
-A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
-that nothing was changed, -UNKNOWN that the command may or may not take effect.
+The gateway has two errors that Redis does not have:
+
+  -TRYAGAIN   the cluster did not answer in time, and nothing was changed
+  -UNKNOWN    the cluster did not answer in time, and the command may or may not take effect
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 

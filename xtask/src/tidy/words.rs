@@ -36,6 +36,13 @@ const WORDS: &[(&str, &str)] = &[
     ("is none of", "is not a"),
     ("as chance would have it", "randomly"),
     ("as good as new", "fully recovered"),
+    ("of before", "previous"),
+    ("has a word for", "is named"),
+    ("whether or not to", "whether"),
+    ("speaks against", "is evidence of misbehaviour by"),
+    ("speak against", "are evidence of misbehaviour by"),
+    ("guests", "clients"),
+    ("attic", "leftover pages"),
     ("door", "gateway (RESP, NFS, HTTP) or authenticator (frames)"),
     ("doors", "gateways"),
 ];

@@ -14,12 +14,12 @@ use crate::{out, values};
 
 /// Measure the latency of registers on this machine
 ///
-/// Four servers poll on one core, and a client polls on a second core. Nothing is written to disk, and one operation
-/// runs at a time. Prints median and 99th percentile, and for each operation the messages, bytes and signatures of the
-/// client and all servers.
+/// Runs four servers on one core, and a client on a second core. The client runs one operation at a time. Nothing is
+/// written to disk. Prints the median and the 99th percentile of the latency. Also prints the messages, bytes and
+/// signatures of an operation.
 ///
-/// The figures are valid only on an idle machine. As a check, the command measures a datagram's round trip between two
-/// polling threads, once before the run and once after it. Both results should be about equal.
+/// The figures are valid only on an idle machine. The first and the last line show the round trip of a datagram
+/// (`polled echo`). On an idle machine, both lines show about the same time.
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]

@@ -138,7 +138,7 @@ pub(super) fn further(
     Ok(())
 }
 
-/// Returns when a life ends, if it does and is not that of before.
+/// Returns when a life ends, if it does and is not the previous one.
 fn until(store: &Store<'_, '_>, life: Life) -> Result<Option<u64>, Trouble> {
     match life {
         Life::Forever | Life::AsBefore => Ok(None),
