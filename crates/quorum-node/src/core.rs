@@ -236,6 +236,8 @@ impl Core {
             if !self.done.is_empty() {
                 return Ok(true);
             }
+            // The next phase begins before the answers that are late for the last one are looked at.
+            self.link.flush_packed();
         }
         if self.due() <= now_ns {
             let Self { drive, link, done, fetches, .. } = self;

@@ -30,7 +30,8 @@ pub mod server;
 pub mod store;
 mod watchers;
 
-pub use client::{CallError, Client, Entry, Item, Register, Watch};
+pub use client::typed::{Item, Register};
+pub use client::{CallError, Client, Entry, Watch};
 pub use config::Config;
 pub use init::NewRegister;
 pub use server::Server;

@@ -53,14 +53,29 @@ pub(crate) enum Letter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Frames that went out, with their bytes.
-    pub sent: (u64, u64),
+    sent: (u64, u64),
     /// Frames that came in and were authentic and new.
-    pub taken: u64,
+    taken: u64,
     /// Frames that did not count, by the reason.
-    pub refused: BTreeMap<&'static str, u64>,
+    refused: BTreeMap<&'static str, u64>,
 }
 
 impl Carried {
+    /// Returns how many frames went out, and their bytes.
+    pub fn sent(&self) -> (u64, u64) {
+        self.sent
+    }
+
+    /// Returns how many frames came in and were authentic and new.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Returns how many frames did not count, by the reason.
+    pub fn refused(&self) -> &BTreeMap<&'static str, u64> {
+        &self.refused
+    }
+
     fn refuse(&mut self, why: &'static str) {
         *self.refused.entry(why).or_default() += 1;
     }
@@ -249,9 +264,9 @@ impl Link {
         self.carried.sent.1 += (packed.len() - before) as u64;
     }
 
-    /// Sends what is packed, and the keys that are due.
+    /// Sends what is packed.
     #[inline]
-    pub(crate) fn flush(&mut self, mono_ns: u64) {
+    pub(crate) fn flush_packed(&mut self) {
         for place in self.used.drain(..) {
             if let Some(packed) = self.outbox.get_mut(place.index())
                 && !packed.is_empty()
@@ -260,6 +275,12 @@ impl Link {
                 packed.clear();
             }
         }
+    }
+
+    /// Sends what is packed, and the keys that are due.
+    #[inline]
+    pub(crate) fn flush(&mut self, mono_ns: u64) {
+        self.flush_packed();
         self.door.tick(mono_ns, 0);
         while let Some((to, frame)) = self.door.take_outgoing() {
             if let Some(place) = self.directory.find(to) {

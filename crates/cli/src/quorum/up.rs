@@ -235,8 +235,9 @@ impl Fault {
             .collect();
         if self.what != What::Heal && broken.len() >= (names.len() - 1) / 3 && !self.force {
             let list: Vec<&str> = broken.iter().map(|name| name.as_str()).collect();
+            let are = if list.len() == 1 { "is" } else { "are" };
             let what = format!(
-                "{} already faulty: one more fault can stop or corrupt the register",
+                "{} {are} already faulty: one more fault can stop or corrupt the register",
                 list.join(", ")
             );
             let id = broken.first().map_or("", |name| name.trim_start_matches("server-"));
