@@ -15,7 +15,7 @@ use quorate_fs::nfs3::{
 };
 use quorate_fs::rpc::xdr::Opaque;
 
-use crate::caller::{CallError, Caller, Pending};
+use crate::run::caller::{CallError, Caller, Pending};
 
 mod machine;
 mod put;

@@ -18,8 +18,8 @@ pub use self::given::{configure, protocol_keys};
 use self::keys::{KEYS, nearest};
 pub use self::shared::Shared;
 use self::value::Value;
-use crate::members::{client_name, client_number};
-use crate::secret;
+use crate::home::members::{client_name, client_number};
+use crate::home::secret;
 pub use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
 

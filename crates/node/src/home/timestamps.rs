@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use quorate_wire::Timestamp;
 
-use crate::secret;
+use crate::home::secret;
 use crate::trouble::Trouble;
 
 /// How many timestamps are taken at a time.

@@ -7,7 +7,7 @@ use quorate_pbft::config::{Durability, Replier, RequestAuth};
 use super::exports;
 use super::fields::Settings;
 use super::value::Value;
-use crate::idle::Waiting;
+use crate::net::idle::Waiting;
 use crate::services::ServiceName;
 
 /// A key.

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
 
-use crate::caller::{CallError, Caller};
-use crate::client_node::ClientNode;
-use crate::init::{client_dir, draft_of, make_private_dir, write_file};
-use crate::members::{Members, client_identity, client_name, principal};
-use crate::secret;
-use crate::settings::Settings;
+use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
+use crate::home::members::{Members, client_identity, client_name, principal};
+use crate::home::secret;
+use crate::home::settings::Settings;
+use crate::run::caller::{CallError, Caller};
+use crate::run::client_node::ClientNode;
 use crate::trouble::{Kind, Trouble};
 
 /// The directory of a client that may not be in the client registry yet.

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::Flock;
 use quorate_wire::{Door, Principal};
 
-use crate::client::ClientDrive;
-use crate::client::ledger::Ledger;
-use crate::clock::Clock;
-use crate::idle::Waiting;
-use crate::members::{Members, client_identity, client_number};
-use crate::replica::{lock, open_socket};
-use crate::secret;
-use crate::settings::Settings;
-use crate::socket::Socket;
-use crate::timestamps::Timestamps;
+use crate::home::members::{Members, client_identity, client_number};
+use crate::home::place::lock;
+use crate::home::secret;
+use crate::home::settings::Settings;
+use crate::home::timestamps::Timestamps;
+use crate::net::idle::Waiting;
+use crate::net::open::open_socket;
+use crate::net::socket::Socket;
+use crate::run::client::ClientDrive;
+use crate::run::client::ledger::Ledger;
+use crate::run::clock::Clock;
 use crate::trouble::{Kind, Trouble};
 use quorate_process::Directory;
 
@@ -76,7 +77,7 @@ impl ClientNode {
         let signer = secret::read(&dir.join("keys/client.key"), public)?;
         let lock = lock(dir)?;
         let directory = Directory::new(&settings.replicas);
-        let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
+        let socket = open_socket(settings.listen, &directory, &dir.join("node.toml"))?;
         let timestamps = Timestamps::open(dir, Clock::new().now().wall_ns)?;
         let time = timestamps.next().0;
         let (verifier, entropy) = (members.verifier(), secret::entropy()?);

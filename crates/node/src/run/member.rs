@@ -9,12 +9,14 @@ use quorate_pbft::config::Durability;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{Door, Principal};
 
-use crate::clock::Clock;
-use crate::members::{Members, client_identity};
-use crate::replica::{lock, open_socket_above, pin};
-use crate::secret;
-use crate::settings::Settings;
-use crate::socket::Socket;
+use crate::home::members::{Members, client_identity};
+use crate::home::place::lock;
+use crate::home::secret;
+use crate::home::settings::Settings;
+use crate::net::open::open_socket_above;
+use crate::net::socket::Socket;
+use crate::run::clock::Clock;
+use crate::run::replica::pin;
 use crate::trouble::{Kind, Trouble};
 use quorate_process::Directory;
 
@@ -81,7 +83,7 @@ impl Member {
         for (number, address) in &settings.clients {
             directory.add_client(client_identity(*number), *address);
         }
-        let socket = open_socket_above(&settings, &directory, &dir.join("node.toml"), above)?;
+        let socket = open_socket_above(settings.listen, &directory, &dir.join("node.toml"), above)?;
         let mut verifier = members.verifier();
         for (number, key) in members.clients.iter().chain(&members.added) {
             verifier.insert(client_identity(*number), &PublicKey::Ed25519(*key));

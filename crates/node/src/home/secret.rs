@@ -7,7 +7,7 @@ use std::path::Path;
 
 use quorate_wire::sign::{PublicKey, Signer};
 
-use crate::hex::{hex, unhex};
+use crate::home::hex::{hex, unhex};
 use crate::trouble::{Kind, Trouble};
 
 /// The first line of a key file.

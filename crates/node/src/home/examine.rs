@@ -6,10 +6,10 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use quorate_wire::Principal;
 
-use crate::members::{Members, client_identity, client_number};
-use crate::replica::replica_of;
-use crate::secret;
-use crate::settings::Settings;
+use crate::home::members::{Members, client_identity, client_number};
+use crate::home::place::replica_of;
+use crate::home::secret;
+use crate::home::settings::Settings;
 use crate::storage;
 use crate::trouble::{Kind, Trouble};
 

@@ -11,9 +11,9 @@ use quorate_pbft::Committed;
 use quorate_service::{Executor, PageFault, Service};
 use quorate_wire::{Digest, Principal, Replies, SeqNum};
 
-use crate::examine::examine;
-use crate::replica::lock;
-use crate::settings::ServiceName;
+use crate::home::examine::examine;
+use crate::home::place::lock;
+use crate::home::settings::ServiceName;
 use crate::storage::{self, Files, Paged};
 use crate::trouble::{Kind, Trouble};
 use quorate_process::executor_options;

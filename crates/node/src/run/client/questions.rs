@@ -7,7 +7,7 @@ use quorate_wire::message::{Probe, Statement};
 use quorate_wire::{Cluster, Kind, Principal, ReplicaId};
 
 use super::ClientDrive;
-use crate::client::ledger::{Class, Item, Ledger};
+use crate::run::client::ledger::{Class, Item, Ledger};
 
 impl<M: Meter> ClientDrive<M> {
     /// Asks all replicas for their status. Answers with `nonce` are returned by [`Self::take_statements`].

@@ -15,8 +15,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use quorate_wire::{Principal, Source};
 
-use crate::side_channel::SideChannel;
-use crate::wake::Waker;
+use crate::net::side_channel::SideChannel;
+use crate::net::wake::Waker;
 use quorate_process::Transport;
 use quorate_process::{Directory, Place};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use quorate_pbft::config::Config;
 use quorate_wire::{Cluster, ClusterId};
 
-use crate::idle::Waiting;
+use crate::net::idle::Waiting;
 use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
 

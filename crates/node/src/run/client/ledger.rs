@@ -161,7 +161,8 @@ pub fn of_all(dir: &Path) -> Vec<Item> {
     let Ok(entries) = fs::read_dir(dir) else { return all };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| crate::members::client_number(name).is_some()) else {
+        let Some(name) = name.to_str().filter(|name| crate::home::members::client_number(name).is_some())
+        else {
             continue;
         };
         all.extend(items(parse(&read(&entry.path().join(FILE))), name));

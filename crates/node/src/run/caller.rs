@@ -27,12 +27,12 @@ pub use quorate_wire::message::OPERATION_BYTES_MAX;
 mod error;
 
 pub use self::error::{CallError, RequestId};
-use crate::client::End;
-use crate::client_node::{ClientNode, OpenClient};
-use crate::clock::Clock;
-use crate::idle::Idle;
+use crate::net::idle::Idle;
+use crate::net::wake::Waker;
+use crate::run::client::End;
+use crate::run::client_node::{ClientNode, OpenClient};
+use crate::run::clock::Clock;
 use crate::trouble::{Kind, Trouble};
-use crate::wake::Waker;
 
 mod asking;
 

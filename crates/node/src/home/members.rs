@@ -17,7 +17,7 @@ use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Principal, ReplicaId};
 use toml::de::DeTable;
 
-use crate::hex::{hex, unhex};
+use crate::home::hex::{hex, unhex};
 use crate::trouble::{Kind, Trouble};
 
 /// The version of the file's format.
@@ -157,7 +157,7 @@ impl Members {
     ///
     /// The file cannot be read, or is not what `init` wrote.
     pub fn read(path: &Path) -> Result<Self, Trouble> {
-        let text = crate::secret::read_text(path)?;
+        let text = crate::home::secret::read_text(path)?;
         Self::parse(&text).map_err(|trouble| {
             let next = "copy the file from another node: it is the same on all nodes";
             trouble.in_file(path).next(next)

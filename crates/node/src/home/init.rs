@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use quorate_wire::{Cluster, Principal, ReplicaId};
 
-use crate::members::{Members, client_identity, client_name};
-use crate::secret;
-use crate::settings::{ServiceName, Settings};
+use crate::home::members::{Members, client_identity, client_name};
+use crate::home::secret;
+use crate::home::settings::{ServiceName, Settings};
 use crate::storage;
 use crate::trouble::{Kind, Trouble};
 

@@ -3,13 +3,11 @@
 //! Opening reads and checks everything, and takes the ports, before anything is written. Writing begins in
 //! [`ReplicaNode::run`]. So a configuration error is reported without damage.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use quorate_pbft::config::Durability;
@@ -19,28 +17,26 @@ use quorate_pbft::{Config, Now, Replica, Restart, Resume};
 use quorate_process::{Core, Directory, DiskEvent, Event, Process, Store as _};
 use quorate_process::{INCARNATION_RANDOM_BITS, executor_options};
 use quorate_service::{Executor, Service};
-use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::sign::Signer;
 use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
 use tracing::{info, warn};
 
-use crate::clock::Clock;
-use crate::idle::Idle;
-use crate::members::{Members, client_identity};
-use crate::ports::{Port, holder};
-use crate::secret;
+use crate::home::members::{Members, client_identity};
+use crate::home::place::{lock, replica_of};
+use crate::home::secret;
+use crate::home::settings::Settings;
+use crate::net::idle::Idle;
+use crate::net::open::open_socket;
+use crate::net::socket::Socket;
+use crate::run::clock::Clock;
+use crate::run::surroundings::Surroundings;
+use crate::run::watch::Watch;
 use crate::services::{self, Taker};
-use crate::settings::Settings;
-use crate::socket::Socket;
 use crate::storage::{Disk, Paged, Past, Storage};
-use crate::surroundings::Surroundings;
 use crate::trouble::{Kind, Trouble};
-use crate::watch::Watch;
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
-/// How long to wait for a lock or a port that is taken.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a stopping primary waits for the others to take over, in nanoseconds.
 const HAND_OVER_NS: u64 = 150_000_000;
 
@@ -80,7 +76,7 @@ impl ReplicaNode {
         for (number, address) in &settings.clients {
             directory.add_client(client_identity(*number), *address);
         }
-        let socket = open_socket(&settings, &directory, &dir.join("node.toml"))?;
+        let socket = open_socket(settings.listen, &directory, &dir.join("node.toml"))?;
         Ok(Self { dir: dir.to_path_buf(), id, members, settings, signer, socket, directory, _lock: lock })
     }
 
@@ -373,96 +369,6 @@ fn resume<S: Service>(
     Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
 }
 
-/// Returns the id of a directory's replica.
-pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
-    if !dir.is_dir() {
-        return Err(Trouble::new(Kind::Unreadable, "no such directory")
-            .in_file(dir)
-            .next("create the directories of a cluster with quorate init"));
-    }
-    let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
-    let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
-    let id = name.strip_prefix("replica-").and_then(|id| id.parse().ok()).map(ReplicaId);
-    id.ok_or_else(|| {
-        Trouble::new(Kind::Unreadable, "not a replica's directory: its name is not replica-N").in_file(dir)
-    })
-}
-
-/// Makes sure that no other process runs on a directory: two with one identity would contradict each other. And that
-/// nobody else gets at what is in it: a process that can open a lock can hold it.
-pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
-    let exposed = fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
-    if exposed {
-        // A directory of an earlier version. Who may not change it may run here all the same.
-        let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
-    }
-    let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file
-        .map_err(|error| Trouble::unwritable(&path, &error).next("give this user write permission there"))?;
-    let mut open = Some(file);
-    let taken = patiently(|| {
-        let file = open.take().ok_or(())?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| open = Some(file))
-    });
-    taken.map_err(|()| {
-        Trouble::new(Kind::InUse, "another process uses this directory").in_file(dir).next("stop it first")
-    })
-}
-
-/// Retries for a moment: a killed process takes some milliseconds to release its resources.
-fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match attempt() {
-            Err(_) if Instant::now() < end => std::thread::sleep(PATIENCE / 50),
-            ended => return ended,
-        }
-    }
-}
-
-/// Binds the ports of a node.
-pub(crate) fn open_socket(
-    settings: &Settings,
-    directory: &Directory,
-    file: &Path,
-) -> Result<Socket, Trouble> {
-    open_socket_above(settings, directory, file, PACKED_BYTES_MAX)
-}
-
-/// The same, with the side channel for frames of more than `above` bytes.
-pub(crate) fn open_socket_above(
-    settings: &Settings,
-    directory: &Directory,
-    file: &Path,
-    above: usize,
-) -> Result<Socket, Trouble> {
-    let opened = patiently(|| {
-        let mut socket = Socket::open(settings.listen, directory)?;
-        socket.open_side_channel_above(directory, above)?;
-        Ok::<_, std::io::Error>(socket)
-    });
-    opened.map_err(|error| {
-        let (port, place) =
-            (settings.listen.port(), format!("{}: listen = \"{}\"", file.display(), settings.listen));
-        let trouble = if error.kind() == std::io::ErrorKind::AddrInUse {
-            let udp = holder(Port::Udp, settings.listen);
-            let who = udp.or_else(|| holder(Port::Tcp, settings.listen));
-            let by = who.map_or(String::new(), |who| format!(" by {who}"));
-            let next = format!(
-                "stop the other process (ss -ulpn 'sport = {port}'), or choose another port: `listen` in node.toml, \
-                                and [replicas] in the node.toml of every other node"
-            );
-            Trouble::new(Kind::Taken, format!("port {port} is taken{by}")).next(next)
-        } else if error.kind() == std::io::ErrorKind::AddrNotAvailable {
-            Trouble::new(Kind::Rule, format!("{} is not an address of this machine", settings.listen.ip()))
-        } else {
-            Trouble::new(Kind::Network, format!("cannot listen: {error}"))
-        };
-        trouble.at(place)
-    })
-}
-
 /// Pins this thread to a core.
 pub(crate) fn pin(core: usize) -> Result<(), Trouble> {
     let mut cores = CpuSet::new();
@@ -478,23 +384,5 @@ pub fn in_words(durability: Durability) -> &'static str {
         Durability::Sync => "everything is on disk before it is acknowledged",
         Durability::Async => "written without waiting: a killed replica has to rejoin",
         Durability::Memory => "nothing is written: if more than f replicas stop, all data is lost",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::TempDir;
-
-    /// H5: a node's directory is its user's alone from its next start on.
-    #[test]
-    fn h5_a_nodes_directory_is_closed_to_others() {
-        let dir = TempDir::new("exposed");
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let held = lock(dir.path()).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(dir.path()), mode(&dir.path().join("lock"))), (0o700, 0o600));
-        assert_eq!(lock(dir.path()).unwrap_err().kind, Kind::InUse);
-        drop(held);
     }
 }

@@ -16,7 +16,7 @@ use quorate_wire::{
 };
 
 use self::ledger::{Class, Ledger};
-use crate::timestamps::Timestamps;
+use crate::home::timestamps::Timestamps;
 
 pub mod ledger;
 mod questions;

@@ -6,9 +6,9 @@
 use std::io;
 use std::time::Instant;
 
-use crate::crowd::{Crowd, RunDelay};
-use crate::socket::Socket;
-use crate::wake::Waker;
+use crate::net::crowd::{Crowd, RunDelay};
+use crate::net::socket::Socket;
+use crate::net::wake::Waker;
 
 /// How long to poll before sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quorate_service::Service;
 
-use crate::client::{ClientDrive, Done};
-use crate::clock::Clock;
-use crate::idle::{Idle, Waiting};
-use crate::memory::MemoryProcess;
-use crate::socket::Socket;
+use crate::net::idle::{Idle, Waiting};
+use crate::net::socket::Socket;
+use crate::run::client::{ClientDrive, Done};
+use crate::run::clock::Clock;
+use crate::run::memory::MemoryProcess;
 use quorate_process::{Event, Meter};
 
 /// Maximum number of datagrams taken between two flushes.
