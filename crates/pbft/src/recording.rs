@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::digest::Domains;
-use quorate_wire::door::recall;
 use quorate_wire::frame::{FRAME_BYTES_MAX, Frame};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::Proof;
+use quorate_wire::recall;
 use quorate_wire::reply::{Outcome, Replies, Reply};
 use quorate_wire::sign::Signer;
 

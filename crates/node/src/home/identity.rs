@@ -1,6 +1,7 @@
 //! Identities derived from a seed, for benchmarks and tests: the seed determines all keys. Real identities are files with
 //! mode 0600.
 
+use quorate_wire::auth::{Authenticator, Protocol};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Door, Principal};
 
@@ -33,6 +34,11 @@ impl TestKeys {
     /// Returns the authenticator of a replica or client, with everyone's public keys behind it. `wall_ns` makes
     /// its session keys new at each start.
     pub fn door(&self, of: Principal, wall_ns: u64) -> Door {
+        self.authenticator(of, wall_ns)
+    }
+
+    /// The same for any protocol.
+    pub fn authenticator<P: Protocol + Default>(&self, of: Principal, wall_ns: u64) -> Authenticator<P> {
         let replicas = self.cluster.replicas().map(Principal::Replica);
         let clients = (1..=self.clients).map(|principal| Principal::Client(ClientId::new(principal, 0)));
         let mut verifier = Verifier::default();
@@ -41,7 +47,16 @@ impl TestKeys {
         }
         let mut entropy = self.derive(2, of.key_holder());
         entropy[..8].copy_from_slice(&wall_ns.to_le_bytes());
-        Door::new(of, self.cluster, self.cluster_id(), 0, self.signer(of), verifier, entropy, wall_ns)
+        Authenticator::new(
+            of,
+            self.cluster,
+            self.cluster_id(),
+            0,
+            self.signer(of),
+            verifier,
+            entropy,
+            wall_ns,
+        )
     }
 
     /// Returns bytes that depend on the seed, a purpose and a number. Not secret, so plain mixing does.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
 use quorate_pbft::config::Durability;
+use quorate_wire::Principal;
+use quorate_wire::auth::{Authenticator, Protocol};
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
-use quorate_wire::{Door, Principal};
 
 use crate::home::members::{Members, client_identity};
 use crate::home::place::lock;
@@ -31,6 +32,14 @@ pub enum Writes {
     Never,
 }
 
+/// What an authenticator's session keys are made of.
+#[derive(Debug)]
+struct Keys {
+    epoch: u32,
+    entropy: [u8; 32],
+    time: u64,
+}
+
 /// A node's identity, settings and sockets.
 #[derive(Debug)]
 pub struct Member {
@@ -46,8 +55,8 @@ pub struct Member {
     pub signer: Signer,
     /// The public keys of all members.
     pub verifier: Verifier,
-    /// Its authenticator.
-    pub door: Door,
+    /// What its session keys are made of.
+    keys: Keys,
     /// The addresses of the others.
     pub directory: Directory,
     /// Its sockets.
@@ -89,11 +98,9 @@ impl Member {
             verifier.insert(client_identity(*number), &PublicKey::Ed25519(*key));
         }
         let time = secret::reserve_time(dir, Clock::new().now().wall_ns)?;
-        let (signing, known) = (signer.clone(), verifier.clone());
-        let door =
-            Door::new(own, members.cluster, cluster_id, epoch, signing, known, secret::entropy()?, time);
-        let (dir, entropy) = (dir.to_path_buf(), secret::entropy()?);
-        Ok(Self { own, dir, members, settings, signer, verifier, door, directory, socket, entropy, lock })
+        let (dir, keys) = (dir.to_path_buf(), Keys { epoch, entropy: secret::entropy()?, time });
+        let entropy = secret::entropy()?;
+        Ok(Self { own, dir, members, settings, signer, verifier, keys, directory, socket, entropy, lock })
     }
 
     /// Returns what its settings say of the disk.
@@ -160,8 +167,12 @@ impl Member {
         secret::note_time(dir, time)
     }
 
-    /// Returns the lock of the directory, for who keeps it beyond this.
-    pub fn into_parts(self) -> (Door, Socket, Directory, Flock<File>) {
-        (self.door, self.socket, self.directory, self.lock)
+    /// Returns its authenticator for the protocol `P`, its sockets, addresses, and the lock of the directory, for who
+    /// keeps it beyond this.
+    pub fn into_parts<P: Protocol + Default>(self) -> (Authenticator<P>, Socket, Directory, Flock<File>) {
+        let (id, Keys { epoch, entropy, time }) = (self.members.cluster_id(), self.keys);
+        let (cluster, signer, verifier) = (self.members.cluster, self.signer, self.verifier);
+        let auth = Authenticator::new(self.own, cluster, id, epoch, signer, verifier, entropy, time);
+        (auth, self.socket, self.directory, self.lock)
     }
 }

@@ -183,7 +183,7 @@ impl Bodies {
         }
         let mut body = waiting?;
         if valid {
-            Arc::make_mut(&mut body).proof = Proof::Signed;
+            Arc::make_mut(&mut body).prove_signed();
         }
         Some(body)
     }

@@ -12,9 +12,9 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Milestone, Now, ReadResult, Recipient, Reject, Timer,
 };
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_wire::Admitted;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
-use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Lives, Recovered, Recovery};

@@ -14,16 +14,19 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "wire",
         &[
-            "id digest short bounds",
-            "cluster codec memo reply",
-            "life kind",
-            // The envelope of every message, then what is in it.
-            "frame",
-            "keys",
-            "sign",
-            "message batch",
-            "exchange",
-            "door",
+            // What every protocol needs, up to the authenticator.
+            "envelope/id envelope/digest envelope/short",
+            "envelope/cluster envelope/codec envelope/memo envelope/parts",
+            "envelope/new_key envelope/seal",
+            "envelope/frame",
+            "envelope/keys",
+            "envelope/exchange envelope/sign",
+            "envelope",
+            // Replicas and their clients.
+            "protocol/bounds protocol/kinds protocol/life protocol/reply",
+            "protocol/frame protocol/sign",
+            "protocol/batch protocol/message",
+            "protocol",
         ],
     ),
     (
@@ -137,9 +140,14 @@ const ORDERS: &[(&str, Order)] = &[
     ("gateways", &["front page row", "nfs resp"]),
     (
         "quorum-node",
-        &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
+        &[
+            "config crypto envelope lie note store watchers",
+            "drive init link",
+            "core server",
+            "client measure",
+        ],
     ),
-    ("mount", &["opens table words", "server", "work", "kernel", "through"]),
+    ("mount", &["opens table words", "server", "work", "kernel"]),
     ("derive", &[]),
     ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
