@@ -15,7 +15,7 @@
 //! | Part | Module |
 //! |---|---|
 //! | mounting and unmounting | here |
-//! | the kernel's requests, on paths and on open files; their handling | `kernel`, `through`, `work` |
+//! | the kernel's requests, on paths and on open files; their handling | `kernel`, `work` |
 //! | calls and their answers | `server` |
 //! | the inodes that the kernel knows; the open files, with the users who opened them | `table`, `opens` |
 //! | attributes and errors in the kernel's format | `words` |
@@ -24,7 +24,6 @@ mod kernel;
 mod opens;
 mod server;
 mod table;
-mod through;
 mod words;
 mod work;
 
