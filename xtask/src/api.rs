@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::rust::Source;
-use crate::shell::{read, root};
+use xtask::{read, root};
 use crate::tree::Tree;
 
 /// Words after `pub` that begin a declaration.

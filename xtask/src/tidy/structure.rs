@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 
 use super::{Finding, line_of};
 use crate::rust::Source;
-use crate::shell::root;
+use xtask::root;
 use crate::tree::Tree;
 use modules::Modules;
 pub(super) use ratchet::TABLE;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result};
 
 use super::host::{GUEST, Host, PORT, SERVER};
-use crate::shell::{read, run};
+use xtask::{read, run};
 
 /// The suite that has a kernel which runs on today's processors; older ones fail on the size of their registers.
 const SUITE: &str = "sid";
@@ -140,7 +140,7 @@ impl Machine {
     /// The same with another export, of a server that runs in the host's namespace.
     pub(crate) fn boot_with(&self, host: &Host, export: &Export, dir: &Path, script: &str) -> Result<Guest> {
         let (init, suite) = (dir.join("init.sh"), dir.join("suite.sh"));
-        fs::write(&init, include_str!("../../kernel/init.sh"))?;
+        fs::write(&init, include_str!("../guest/init.sh"))?;
         fs::write(&suite, script)?;
         read(Command::new("chmod").arg("+x").arg(&init))?;
         let mut command = host.command("setpriv");

@@ -22,6 +22,7 @@ mod trouble;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -29,10 +30,10 @@ use anyhow::{Context as _, Result, bail};
 use self::host::Host;
 use self::machine::Machine;
 use self::trouble::Trouble;
-use crate::shell::{cargo, root, run};
+use xtask::{cargo, root, run};
 
 /// Everyday operations on files: the default suite.
-const BASIC: &str = include_str!("../kernel/basic.sh");
+const BASIC: &str = include_str!("../guest/basic.sh");
 
 const USAGE: &str = "kernel [basic|pjdfstest|fsx] [--runs N|A-B] [--while calm|kills|lie:NAME|liars|all], or \
                      kernel integrity [--runs N|A-B] [--seconds N], or kernel directory [--files N], with [--program FILE] [--dir DIR]; \
@@ -152,6 +153,15 @@ fn runs(text: &str) -> Result<RangeInclusive<u64>> {
 
 /// Returns where things are kept, the guest's kernel, and the `quorate` that is run, which is built if none is named.
 fn ready(program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
+    ready_with("release", program)
+}
+
+/// The same for measurements: with the fastest program.
+fn ready_to_measure(program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
+    ready_with("dist", program)
+}
+
+fn ready_with(profile: &str, program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         bail!("the guest is for Linux on x86-64");
     }
@@ -161,20 +171,31 @@ fn ready(program: Option<&Path>) -> Result<(PathBuf, Machine, PathBuf)> {
     let program = if let Some(program) = program {
         program.to_path_buf()
     } else {
-        run(&mut cargo(&["build", "--release", "--locked", "-p", "quorate-cli"]))?;
-        root().join("target/release/quorate")
+        run(&mut cargo(&["build", "--profile", profile, "--locked", "-p", "quorate-cli"]))?;
+        root().join("target").join(profile).join("quorate")
     };
     Ok((cache, machine, program))
 }
 
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match kernel(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kernel: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Runs a suite against a new cluster, once with each fault.
-pub(crate) fn kernel(args: &[String]) -> Result<()> {
+fn kernel(args: &[String]) -> Result<()> {
     if let [name, rest @ ..] = args
         && name == "guest"
     {
         return integrity::guest(rest);
     }
-    if compare::run(args, ready)? {
+    if compare::run(args, ready_to_measure)? {
         return Ok(());
     }
     let order = Order::read(args)?;

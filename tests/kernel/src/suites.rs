@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::shell::{cargo, run};
+use xtask::{cargo, run};
 
 /// Returns the program of a crate at this version; it is built if it is not there.
 pub(crate) fn program(cache: &Path, name: &str, version: &str) -> Result<PathBuf> {

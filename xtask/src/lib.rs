@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 /// Returns the root of the workspace.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
-    Path::new(&here).parent().map(Path::to_path_buf).unwrap_or_default()
+    let root = Path::new(&here).ancestors().find(|directory| directory.join("Cargo.lock").exists());
+    root.map(Path::to_path_buf).unwrap_or_default()
 }
 
 /// Returns a `cargo` command in the root of the workspace.
-pub(crate) fn cargo(args: &[&str]) -> Command {
+pub fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.args(args).current_dir(root());
     command
@@ -24,7 +25,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// # Errors
 ///
 /// When it cannot be started or does not succeed.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     announce(command)?;
     let status = command.status().with_context(|| format!("cannot start {}", line(command)))?;
     if !status.success() {
@@ -38,7 +39,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// # Errors
 ///
 /// As [`run`].
-pub(crate) fn run_and_read(command: &mut Command) -> Result<Vec<String>> {
+pub fn run_and_read(command: &mut Command) -> Result<Vec<String>> {
     announce(command)?;
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {}", line(command)))?;
@@ -62,7 +63,7 @@ pub(crate) fn run_and_read(command: &mut Command) -> Result<Vec<String>> {
 /// # Errors
 ///
 /// When it cannot be started or does not succeed; the error holds what it printed.
-pub(crate) fn read(command: &mut Command) -> Result<String> {
+pub fn read(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {}", line(command)))?;
     if !output.status.success() {
         bail!("failed: {} ({})\n{}", line(command), output.status, String::from_utf8_lossy(&output.stderr));

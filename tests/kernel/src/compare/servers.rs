@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use super::processor;
-use crate::kernel::host::{Host, PORT, REPLICAS};
-use crate::kernel::machine::{Export, has};
-use crate::shell::read;
+use crate::host::{Host, PORT, REPLICAS};
+use crate::machine::{Export, has};
+use xtask::read;
 
 /// NFS-Ganesha's settings and its start, as in the experiments.
 const SETTINGS: &str = include_str!("../../../../crates/bench/src/files/ganesha.conf");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::shell::read;
+use xtask::read;
 
 /// The host's address at the tap device, and the guest's.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
