@@ -49,7 +49,7 @@ const HELPER: &str = "fusermount3";
 
 /// The options of a mount.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct MountOptions {
     /// Whether all users of this machine may use it, not only the one who mounts.
     pub allow_other: bool,
     /// How many requests of the kernel are handled in parallel.
@@ -131,7 +131,7 @@ pub fn mount(
     user: &User,
     export: &str,
     dir: &Path,
-    options: Options,
+    options: MountOptions,
     first: u32,
 ) -> Result<Mounted, MountError> {
     check(dir)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Verdict, json, text};
 use quorate_node::settings::ServiceName;
@@ -329,7 +329,7 @@ fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
 
 /// Waits until enough replicas agree on an answer, including an error.
 fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome {
-    let options = Options { lanes: 1, deadline: Duration::from_millis(500) };
+    let options = CallerOptions { lanes: 1, deadline: Duration::from_millis(500) };
     let caller = Caller::open(client, options).map_err(|trouble| wrong(&trouble))?;
     let began = Instant::now();
     while !stop.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use quorate_wire::Cluster;
 
 use super::model::{Picture, Reading, judge};
 use crate::home::members::client_number;
-use crate::run::caller::{Caller, Heard, Options};
+use crate::run::caller::{Caller, Heard, CallerOptions};
 use crate::run::client_node::ClientNode;
 use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
@@ -84,7 +84,7 @@ impl Observer {
     ///
     /// As [`Caller::start`].
     pub fn start(node: ClientNode, dir: &Path) -> Result<Self, Trouble> {
-        let options = Options { lanes: 2, deadline: DEADLINE };
+        let options = CallerOptions { lanes: 2, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
         let addresses = node.settings().replicas.clone();
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;

@@ -52,14 +52,14 @@ const TICK_NS: u64 = 10_000_000;
 
 /// The settings of a caller.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct CallerOptions {
     /// How many operations are in progress at a time; further ones wait.
     pub lanes: u16,
     /// The deadline of an operation, after which its outcome is unknown.
     pub deadline: Duration,
 }
 
-impl Default for Options {
+impl Default for CallerOptions {
     fn default() -> Self {
         Self { lanes: 64, deadline: Duration::from_secs(10) }
     }
@@ -199,7 +199,7 @@ impl Caller {
     /// # Errors
     ///
     /// As [`ClientNode::open`].
-    pub fn open(dir: &Path, options: Options) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, options: CallerOptions) -> Result<Self, Trouble> {
         Self::start(ClientNode::open(dir)?.with_lanes(options.lanes), options)
     }
 
@@ -208,7 +208,7 @@ impl Caller {
     /// # Errors
     ///
     /// There are too many open files or threads.
-    pub fn start(client: OpenClient, options: Options) -> Result<Self, Trouble> {
+    pub fn start(client: OpenClient, options: CallerOptions) -> Result<Self, Trouble> {
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),

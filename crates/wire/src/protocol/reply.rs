@@ -7,7 +7,7 @@ use crate::envelope::id::{ClientId, Timestamp};
 
 /// The result of one request of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReplyOutcome {
     /// It ran now.
     Executed,
     /// Its timestamp is the client's last one: it had run before, and this is the cached reply
@@ -34,7 +34,7 @@ pub struct Reply<'a> {
     /// The replica that is to send the result; none: all of them.
     pub replier: Option<u16>,
     /// The result of the request.
-    pub outcome: Outcome,
+    pub outcome: ReplyOutcome,
     /// The result. None where only its digest is kept (`RESULT_CACHE`).
     pub result: Option<&'a [u8]>,
 }
@@ -45,7 +45,7 @@ struct Entry {
     timestamp: Timestamp,
     digest: Digest,
     replier: Option<u16>,
-    outcome: Outcome,
+    outcome: ReplyOutcome,
     result: Option<(usize, usize)>,
 }
 
