@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use xtask::{cargo, read, run, run_and_read};
 use crate::{api, deny, tidy};
+use xtask::{cargo, read, run, run_and_read};
 
 /// A step of `ci`.
 struct Step {
@@ -92,7 +92,8 @@ fn built(kind: &str, name: &str) -> Result<Command> {
 /// The directory that cargo builds into.
 fn target() -> Result<PathBuf> {
     let text = read(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
-    let all: serde_json::Value = serde_json::from_str(&text).context("cargo metadata printed something else")?;
+    let all: serde_json::Value =
+        serde_json::from_str(&text).context("cargo metadata printed something else")?;
     let target = all["target_directory"].as_str().context("cargo metadata names no target directory")?;
     Ok(PathBuf::from(target))
 }
@@ -156,7 +157,10 @@ pub(crate) fn same(args: &[String]) -> Result<()> {
     let debug = built("--example", "same")?;
     let release = target()?.join("release/examples/same");
     for what in [&SAME_SEEDS[..], &["scenarios"]] {
-        let hashes = [trace_hash(Command::new(debug.get_program()).args(what))?, trace_hash(Command::new(&release).args(what))?];
+        let hashes = [
+            trace_hash(Command::new(debug.get_program()).args(what))?,
+            trace_hash(Command::new(&release).args(what))?,
+        ];
         if hashes[0] != hashes[1] {
             bail!("same {}: debug gives {}, release {}", what.join(" "), hashes[0], hashes[1]);
         }

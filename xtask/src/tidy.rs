@@ -20,8 +20,8 @@ use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 
-use xtask::root;
 use crate::tree::Tree;
+use xtask::root;
 
 /// Something that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use nix::fcntl::{Flock, FlockArg};
-use quorate_node::caller::{OPERATION_BYTES_MAX, CallerOptions};
+use quorate_node::caller::{CallerOptions, OPERATION_BYTES_MAX};
 use quorate_node::{CallError, Caller, OpenClient, Waiting};
 use quorate_service::kv::{Answer, Kv, Operation};
 

@@ -15,7 +15,7 @@ use quorate_wire::frame::{FRAME_BYTES_MAX, Frame};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::Proof;
 use quorate_wire::recall;
-use quorate_wire::reply::{ReplyOutcome, Replies, Reply};
+use quorate_wire::reply::{Replies, Reply, ReplyOutcome};
 use quorate_wire::sign::Signer;
 
 use crate::io::config::{Config, ConfigError};

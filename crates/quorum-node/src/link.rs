@@ -326,7 +326,7 @@ mod tests {
             b.flush(1);
         };
         pass(&mut a, &mut b, 1);
-        receive(&mut a, |link| link.door.key_time() > 0);
+        receive(&mut a, |link| link.auth.key_time() > 0);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while b.carried.taken == 0 {
             a.send(me, &message);

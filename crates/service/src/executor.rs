@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quorate_wire::batch::Ordered;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::RESULT_BYTES_MAX;
-use quorate_wire::reply::{ReplyOutcome, Reply};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::lives;

@@ -37,7 +37,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// Says whether a name that follows is that of a public type.
 fn is_public_type(before: &str) -> bool {
     let mut words = before.split_whitespace().rev();
-    matches!(words.next(), Some("struct" | "enum" | "type" | "trait" | "union")) && words.next() == Some("pub")
+    matches!(words.next(), Some("struct" | "enum" | "type" | "trait" | "union"))
+        && words.next() == Some("pub")
 }
 
 #[cfg(test)]

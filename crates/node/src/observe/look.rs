@@ -9,7 +9,7 @@ use quorate_wire::Cluster;
 
 use super::model::{Picture, Reading, judge};
 use crate::home::members::client_number;
-use crate::run::caller::{Caller, Heard, CallerOptions};
+use crate::run::caller::{Caller, CallerOptions, Heard};
 use crate::run::client_node::ClientNode;
 use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};

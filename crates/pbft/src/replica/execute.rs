@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply};
-use quorate_wire::reply::{ReplyOutcome, Replies};
+use quorate_wire::reply::{Replies, ReplyOutcome};
 use quorate_wire::{Batch, Digest};
 
 use crate::io::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, Recipient};

@@ -22,7 +22,7 @@ use quorate_wire::message::{
     Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
     encode_pre_prepare,
 };
-use quorate_wire::reply::{ReplyOutcome, Replies, Reply};
+use quorate_wire::reply::{Replies, Reply, ReplyOutcome};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Signed};
 

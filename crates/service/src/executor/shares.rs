@@ -32,7 +32,11 @@ fn at(
     executor.execute(seq, &batch(&requests, time_ns), tentative, &mut replies).unwrap();
     for reply in replies.iter() {
         let refused = RegistryResult::decode(reply.result.unwrap_or(&[])) == Some(RegistryResult::NoLane);
-        assert_eq!(refused, reply.outcome == ReplyOutcome::Refused, "who is refused is told so, and nobody else");
+        assert_eq!(
+            refused,
+            reply.outcome == ReplyOutcome::Refused,
+            "who is refused is told so, and nobody else"
+        );
     }
     replies.iter().map(|reply| reply.outcome).collect()
 }

@@ -54,7 +54,9 @@ pub(super) fn execute(
         .zip(requests)
         .map(|(reply, &(client, timestamp, _))| {
             assert_eq!((reply.client, reply.timestamp), (client, Timestamp(timestamp)));
-            if let (ReplyOutcome::Executed | ReplyOutcome::Repeated, Some(result)) = (reply.outcome, reply.result) {
+            if let (ReplyOutcome::Executed | ReplyOutcome::Repeated, Some(result)) =
+                (reply.outcome, reply.result)
+            {
                 assert!(reply.digest.is_of_result(&domains().result(client.0, timestamp, result)));
             }
             (reply.outcome, reply.result.map(<[u8]>::to_vec))

@@ -12,7 +12,7 @@ use quorate_wire::life::Life;
 use quorate_wire::message::{
     Commit, LeaveCert, Prepare, Request, RequestBody, RequestFlags, Suspect, SuspectReason, ViewChange,
 };
-use quorate_wire::reply::{ReplyOutcome, Reply};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 
 use super::*;
 
@@ -169,7 +169,8 @@ fn damage_during_a_repair_outlasts_it() {
 /// I15 and I30: what a client has accepted, before or after, is what was executed; and was executed.
 #[test]
 fn a_wrong_or_lost_result_at_a_client_is_seen() {
-    let executed = |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 1)]));
+    let executed =
+        |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 1)]));
     let mut c = checkers();
     executed(&mut c);
     c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);

@@ -227,7 +227,8 @@ fn issue(
     Ok(())
 }
 
-const KINDS: [EngineKind; 4] = [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
+const KINDS: [EngineKind; 4] =
+    [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 
 /// PX-1, PX-2: every engine issues exactly what the model allows, the oldest first, and never stops.
 #[test]
@@ -294,7 +295,10 @@ fn tracking_does_not_depend_on_what_is_pending() {
     assert!(many <= few * 1.2, "{few} groups a request, then {many}");
     assert!(cost(EngineKind::GroupIndex, 10) <= many);
     assert!(many < 12.0, "two keys, a lane and all: {many}");
-    assert!(cost(EngineKind::Matrix, 900) > 20.0 * cost(EngineKind::Matrix, 10), "the paper's comparison grows");
+    assert!(
+        cost(EngineKind::Matrix, 900) > 20.0 * cost(EngineKind::Matrix, 10),
+        "the paper's comparison grows"
+    );
 }
 
 fn bounded(kind: EngineKind) -> Result<(), String> {

@@ -18,7 +18,8 @@ use crate::planted::plant;
 use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
-const KINDS: [EngineKind; 4] = [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
+const KINDS: [EngineKind; 4] =
+    [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 const WORKERS: [usize; 4] = [1, 2, 4, 16];
 const MS: u64 = 1_000_000;
 
@@ -342,7 +343,9 @@ fn wrong_versions_are_found() {
             (0..seeds).any(run)
         };
         let found = KINDS.iter().any(|kind| is_found(Plan { kind: *kind, workers: 16, ..PLAN }, 60))
-            || [EngineKind::GroupIndex, EngineKind::Free].iter().any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
+            || [EngineKind::GroupIndex, EngineKind::Free]
+                .iter()
+                .any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
         plant(0);
         std::println!("error {error}: {found}");
         assert!(found, "error {error} is not found");
