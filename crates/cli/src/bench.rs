@@ -218,7 +218,7 @@ impl Run {
         let mut report = report
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
         report.effort = effort;
-        report.machine.finish();
+        report.machine = report.machine.finished();
         Ok(report)
     }
 
@@ -284,9 +284,14 @@ impl Run {
                     .at(path.display().to_string()));
             };
             let whose = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-            for (figure, theirs) in figures.iter_mut().zip((experiment.figures)(&other.rows)) {
-                figure.add_against(&theirs, &whose);
-            }
+            let mut theirs = (experiment.figures)(&other.rows).into_iter();
+            figures = figures
+                .into_iter()
+                .map(|figure| match theirs.next() {
+                    Some(theirs) => figure.against(&theirs, &whose),
+                    None => figure,
+                })
+                .collect();
         }
         figures.retain(|figure| !figure.is_empty());
         if figures.is_empty() {

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use quorate_fs::fsck::Report;
 use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{Attr, FileType, Stat};
-use quorate_node::caller::Options;
-use quorate_node::files::{Entry, Files, FilesError, Machine, User};
+use quorate_node::caller::CallerOptions;
+use quorate_node::files::{FileEntry, Files, FilesError, Machine, User};
 use quorate_node::fsck::{self, Checked};
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
@@ -130,7 +130,7 @@ impl Fs {
         }
         let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
-        let options = Options { lanes: 32, deadline: self.deadline };
+        let options = CallerOptions { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let first = std::process::id() ^ since_1970();
         let open = Files::open(caller, machine, &own_user(), &self.export, first);
@@ -216,7 +216,7 @@ fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
         files.list(&file, |entry| entries.push(entry)).map_err(|error| failed(&error, path))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
     } else {
-        entries.push(Entry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
+        entries.push(FileEntry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
     }
     for entry in &entries {
         // A name may hold control characters, which must not reach the terminal.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use quorate_mount::{MountError, Options};
+use quorate_mount::{MountError, MountOptions};
 use quorate_node::files::{FilesError, Machine};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, caller, signals};
@@ -67,12 +67,12 @@ impl Mount {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
-        let options = caller::Options { lanes: LANES, deadline: self.wait };
+        let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };
         let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options)?;
         let first = std::process::id() ^ since_1970();
-        let how = Options { allow_other: self.allow_other, threads: usize::from(self.threads) };
+        let how = MountOptions { allow_other: self.allow_other, threads: usize::from(self.threads) };
         let mounted = quorate_mount::mount(caller, machine, &own_user(), &self.export, &self.on, how, first);
         let mounted = mounted.map_err(|error| self.failed(&error))?;
         out::line(format!("mounted on {}      Ctrl-C unmounts", self.on.display()));

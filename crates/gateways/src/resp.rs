@@ -112,7 +112,7 @@ fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
     let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
     let client = node.with_lanes(given.limits.lanes);
     let (listen, waiting) = (given.listen, client.waiting);
-    let mut door = open(listen, Options { limits: given.limits, password }, client.drive, client.socket)
+    let mut door = open(listen, RespOptions { limits: given.limits, password }, client.drive, client.socket)
         .map_err(|error| front::not_open("RESP", listen, &error))?;
     (given.ready)(format!("RESP  {listen}     redis-cli -p {}", listen.port()));
     door.run(waiting, given.stop).map_err(|error| failed(&error))?;
@@ -122,7 +122,7 @@ fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
 
 /// The settings of a RESP gateway.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RespOptions {
     /// Its limits.
     pub limits: Limits,
     /// The password for AUTH, if there is one.
@@ -136,11 +136,11 @@ pub struct Options {
 /// The address is taken or not on this machine, or there are too many open files.
 pub fn open<M: Meter>(
     address: SocketAddr,
-    options: Options,
+    options: RespOptions,
     drive: ClientDrive<M>,
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
-    let Options { limits, password } = options;
+    let RespOptions { limits, password } = options;
     let connections_max = limits.connections_max;
     let protocol = Protocol {
         password,

@@ -21,6 +21,7 @@ pub mod config;
 pub mod core;
 pub mod crypto;
 pub mod drive;
+pub mod envelope;
 pub mod init;
 pub mod lie;
 pub mod link;

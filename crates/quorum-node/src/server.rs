@@ -184,7 +184,7 @@ impl Server {
         let state_bytes_max = member.settings.state_memory_max;
         member.pin()?;
         let dir = member.dir.clone();
-        let (door, socket, directory, lock) = member.into_parts();
+        let (auth, socket, directory, lock) = member.into_parts();
         let pushes = matches!(config.protocol, Protocol::MinimalC | Protocol::MinimalF);
         let around = Around {
             store,
@@ -205,7 +205,7 @@ impl Server {
             dir,
             config,
             settings,
-            link: Link::new(id.into(), (door, socket, directory, Some(lock)), carrier),
+            link: Link::new(id.into(), (auth, socket, directory, Some(lock)), carrier),
             drive: Drive::new(process, secrets),
             around,
             state_bytes_max,

@@ -19,9 +19,9 @@ use quorate_wire::{Cluster, Digest, Kind, Timestamp, ViewNum};
 
 use super::damage::{self, Content};
 use super::*;
-use crate::client::ClientDrive;
-use crate::identity::TestKeys;
-use crate::members::client_identity;
+use crate::home::identity::TestKeys;
+use crate::home::members::client_identity;
+use crate::run::client::ClientDrive;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply};
-use quorate_wire::reply::{Outcome, Replies};
+use quorate_wire::reply::{Replies, ReplyOutcome};
 use quorate_wire::{Batch, Digest};
 
 use crate::io::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, Recipient};
@@ -130,14 +130,14 @@ impl Replica {
             self.shown()
         };
         for reply in replies.iter() {
-            let refused = matches!(reply.outcome, Outcome::Refused | Outcome::Overtaken);
+            let refused = matches!(reply.outcome, ReplyOutcome::Refused | ReplyOutcome::Overtaken);
             self.clients.note_outcome(reply.client, reply.timestamp, refused);
-            if reply.outcome == Outcome::Superseded {
+            if reply.outcome == ReplyOutcome::Superseded {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
-                if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result) {
                     self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result);
                 }
                 if tentative {
@@ -147,7 +147,7 @@ impl Replica {
             if self.exec.is_replayed(seq) {
                 continue;
             }
-            if reply.outcome == Outcome::Overtaken {
+            if reply.outcome == ReplyOutcome::Overtaken {
                 // It says how far the client's lanes had come, as an older reply would (RP-5).
                 let reached = reply.result.and_then(|bytes| bytes.first_chunk()).copied();
                 let reached = Timestamp(reached.map_or(0, u64::from_le_bytes));

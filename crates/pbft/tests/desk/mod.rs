@@ -12,9 +12,9 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Milestone, Now, ReadResult, Recipient, Reject, Timer,
 };
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_wire::Admitted;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
-use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Lives, Recovered, Recovery};
@@ -22,7 +22,7 @@ use quorate_wire::message::{
     Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
     encode_pre_prepare,
 };
-use quorate_wire::reply::{Outcome, Replies, Reply};
+use quorate_wire::reply::{Replies, Reply, ReplyOutcome};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Signed};
 
@@ -304,7 +304,7 @@ impl Desk {
                 timestamp: r.timestamp,
                 digest,
                 replier: r.replier,
-                outcome: Outcome::Executed,
+                outcome: ReplyOutcome::Executed,
                 result: Some(&result),
             });
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use std::format;
 use std::string::String;
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
@@ -18,14 +18,15 @@ use crate::planted::plant;
 use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
-const KINDS: [Kind; 4] = [Kind::Sequential, Kind::Matrix, Kind::GroupIndex, Kind::Free];
+const KINDS: [EngineKind; 4] =
+    [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 const WORKERS: [usize; 4] = [1, 2, 4, 16];
 const MS: u64 = 1_000_000;
 
 /// How requests are made and run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    kind: Kind,
+    kind: EngineKind,
     workers: usize,
     /// Keys that requests choose from.
     keys: u64,
@@ -38,7 +39,7 @@ struct Plan {
 }
 
 const PLAN: Plan = Plan {
-    kind: Kind::GroupIndex,
+    kind: EngineKind::GroupIndex,
     workers: 4,
     keys: 10,
     batches: 30,
@@ -159,7 +160,7 @@ fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
         .collect()
 }
 
-type Said = (ClientId, Timestamp, Outcome, Option<Vec<u8>>);
+type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
 
 fn said(replies: &Replies) -> Vec<Said> {
     replies
@@ -255,7 +256,7 @@ fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
     for reply in &early {
         let (client, timestamp, outcome, result) = &expected[&reply.position];
         let is_same = (*client, *timestamp) == (reply.client, reply.timestamp)
-            && *outcome == Outcome::Executed
+            && *outcome == ReplyOutcome::Executed
             && result.as_ref() == Some(&reply.result);
         found.wrong_early += usize::from(!is_same);
     }
@@ -293,13 +294,13 @@ fn px11_every_schedule_gives_what_sequential_execution_gives() {
             std::println!("{kind:?} {workers}: {found:?}");
             assert_eq!((found.wrong, found.wrong_early), (0, 0), "{kind:?} {workers}");
             assert!(
-                found.counters.runs > 600 && (found.counters.early > 200) == (kind != Kind::Free),
+                found.counters.runs > 600 && (found.counters.early > 200) == (kind != EngineKind::Free),
                 "{found:?}"
             );
-            if workers == 16 && kind != Kind::Sequential {
+            if workers == 16 && kind != EngineKind::Sequential {
                 assert!(found.counters.most > 5, "{found:?}");
             }
-            if workers == 16 && kind == Kind::Free {
+            if workers == 16 && kind == EngineKind::Free {
                 assert!(found.counters.again > 150, "{found:?}");
             }
         }
@@ -310,7 +311,7 @@ fn px11_every_schedule_gives_what_sequential_execution_gives() {
 /// only when they settle. No reply that left early promised something else.
 #[test]
 fn px_d_a_full_state_gives_no_wrong_reply() {
-    for kind in [Kind::GroupIndex, Kind::Free] {
+    for kind in [EngineKind::GroupIndex, EngineKind::Free] {
         let found = sum(Plan { kind, workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN }, 0..30);
         std::println!("{kind:?}: {found:?}");
         assert!(found.fulls > 100, "{found:?}");
@@ -322,7 +323,7 @@ fn px_d_a_full_state_gives_no_wrong_reply() {
 #[test]
 fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
     const INCR: u8 = 5;
-    for kind in [Kind::Matrix, Kind::GroupIndex] {
+    for kind in [EngineKind::Matrix, EngineKind::GroupIndex] {
         let plan = Plan { kind, workers: 16, keys: 3, hidden: Some(INCR), drains: false, ..PLAN };
         let reported = (0..40).filter(|seed| compare(plan, *seed).unwrap().wrong > 0).count();
         std::println!("{kind:?}: the wrong rule is reported in {reported} of 40 seeds");
@@ -342,7 +343,9 @@ fn wrong_versions_are_found() {
             (0..seeds).any(run)
         };
         let found = KINDS.iter().any(|kind| is_found(Plan { kind: *kind, workers: 16, ..PLAN }, 60))
-            || [Kind::GroupIndex, Kind::Free].iter().any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
+            || [EngineKind::GroupIndex, EngineKind::Free]
+                .iter()
+                .any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
         plant(0);
         std::println!("error {error}: {found}");
         assert!(found, "error {error} is not found");

@@ -13,7 +13,7 @@ pub struct Cursor {
 }
 
 /// A key and its value.
-pub type Entry<'v> = (&'v [u8], Value<'v>);
+pub type TreeEntry<'v> = (&'v [u8], Value<'v>);
 
 impl Tree {
     /// Returns a cursor before the first key that is not less than `key`.
@@ -66,7 +66,7 @@ impl Cursor {
     /// # Errors
     ///
     /// As [`Tree::seek`].
-    pub fn next<'v>(&mut self, view: &'v View<'_>) -> Result<Option<Entry<'v>>, Stop> {
+    pub fn next<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
             let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
@@ -85,7 +85,7 @@ impl Cursor {
     /// # Errors
     ///
     /// As [`Tree::seek`].
-    pub fn prev<'v>(&mut self, view: &'v View<'_>) -> Result<Option<Entry<'v>>, Stop> {
+    pub fn prev<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
             let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
