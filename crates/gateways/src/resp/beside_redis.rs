@@ -87,7 +87,8 @@ fn next_ms() -> u64 {
 #[track_caller]
 fn compare(desk: &mut Desk, redis: &mut Redis, command: &str, history: &mut Vec<String>) {
     history.push(command.to_owned());
-    desk.time_ns = if [" GT", " LT"].iter().any(|rule| command.contains(rule)) { next_ms() } else { now_ns() };
+    desk.time_ns =
+        if [" GT", " LT"].iter().any(|rule| command.contains(rule)) { next_ms() } else { now_ns() };
     let (is, expected) = (desk.send(format!("{command}\r\n").as_bytes()), redis.send(command));
     if let Some(last) = history.last_mut() {
         *last += &format!("   -> {}", expected.escape_ascii());

@@ -15,9 +15,9 @@ use crate::id::{Principal, ViewNum};
 use crate::keys::Covered;
 use crate::kind::kinds;
 use crate::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, Message, MetaData,
-    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Seal, Statement, Status, Suspect, VcFetch, ViewChange,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Kind, Message,
+    MetaData, NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable,
+    Reply, ReplyStable, ReqAck, ReqReject, Request, Seal, Statement, Status, Suspect, VcFetch, ViewChange,
 };
 use crate::sign::{Signed, request_digest, signed_digest};
 

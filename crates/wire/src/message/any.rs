@@ -11,9 +11,9 @@ use crate::digest::Domains;
 use crate::frame::Frame;
 use crate::kind::kinds;
 use crate::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Kind, MetaData, NewKey,
-    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable,
-    ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Kind, MetaData,
+    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
     encode_pre_prepare,
 };
 
