@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -158,6 +158,7 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(10);
             w.u64(seq.0);
         }
+        Input::BurstEnd => w.u8(11),
     }
 }
 
@@ -329,6 +330,7 @@ impl Scratch {
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
+            11 => step(now, &Input::BurstEnd),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())

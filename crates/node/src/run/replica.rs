@@ -270,7 +270,7 @@ impl<S: Service, C: Core> Running<S, C> {
         let view = self.process.replica().view();
         let was_primary = self.process.replica().is_primary();
         self.process.step(self.clock.now(), Event::Shutdown, &mut self.watch);
-        self.process.flush(&mut self.node.socket);
+        self.process.flush(self.clock.now(), &mut self.node.socket, &mut self.watch);
         if !was_primary {
             return Ok(());
         }
@@ -320,7 +320,7 @@ impl<S: Service, C: Core> Running<S, C> {
         if let Err(error) = node.socket.follow(process.endpoint().directory()) {
             warn!(%error, "no socket for an added client: this replica cannot answer it");
         }
-        process.flush(&mut node.socket);
+        process.flush(now.unwrap_or_else(|| clock.now()), &mut node.socket, watch);
         if burst > 0 {
             idle.reset();
             return Ok(());

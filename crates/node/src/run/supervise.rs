@@ -28,7 +28,7 @@ pub fn run_replica<S: Service>(
 ) -> io::Result<()> {
     let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
     process.step(clock.now(), Event::Start, &mut ());
-    process.flush(socket);
+    process.flush(clock.now(), socket, &mut ());
     while !stop.load(Ordering::Relaxed) {
         let looked = clock.look(std::mem::take(&mut rested));
         let mut burst = 0;
@@ -44,7 +44,7 @@ pub fn run_replica<S: Service>(
         if process.due() <= looked {
             process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, &mut ());
         }
-        process.flush(socket);
+        process.flush(now.unwrap_or_else(|| clock.now()), socket, &mut ());
         if burst > 0 {
             idle.reset();
         } else {

@@ -198,7 +198,7 @@ impl World {
                     moved = true;
                 }
                 let mut sent = Sent::default();
-                drive.flush(&mut sent);
+                drive.flush(self.now, &mut sent, &mut ());
                 // The time stops while the disk is busy.
                 let told = drive.disk().told();
                 moved |= !drive.disk().is_at_rest() && !told.is_full() && told.failure().is_none();

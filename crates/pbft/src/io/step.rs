@@ -171,6 +171,9 @@ pub enum Input<'a> {
         /// The checkpoint.
         seq: SeqNum,
     },
+    /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
+    /// `Replica::owes_proposal` (PR-2).
+    BurstEnd,
 }
 
 /// The receivers of a message.
@@ -182,6 +185,13 @@ pub enum Recipient {
     Replica(ReplicaId),
     /// A client.
     Client(ClientId),
+    /// A client, by way of the replica that sends all replies to a request at once (RP-6).
+    Collected {
+        /// The client.
+        client: ClientId,
+        /// The replica.
+        by: ReplicaId,
+    },
 }
 
 /// A part of [`Actions::bytes`].

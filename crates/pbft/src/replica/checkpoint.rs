@@ -195,7 +195,7 @@ impl Replica {
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
         }
-        self.propose(now, out);
+        self.propose();
         // A new primary may have waited for this (DP-5).
         if !self.is_normal() {
             self.try_new_view(now, out);

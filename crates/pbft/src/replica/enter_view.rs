@@ -207,7 +207,7 @@ impl Replica {
                 out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
             }
         }
-        self.propose(now, out);
+        self.propose();
         self.watch_requests(now, out);
         self.watch_relays(now, out);
     }

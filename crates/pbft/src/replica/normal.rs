@@ -452,6 +452,7 @@ impl Replica {
         }
         out.report(Milestone::Committed { seq, digest });
         slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
+        self.propose(); // no batch may be in progress any more
     }
 
     /// Looks again at proposals with requests that were not authentic here.

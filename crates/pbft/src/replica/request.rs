@@ -142,7 +142,7 @@ impl Replica {
         }
         if self.is_primary() {
             self.batcher.push(client);
-            return self.propose(now, out);
+            return self.propose();
         }
         let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
@@ -230,7 +230,7 @@ impl Replica {
         let pending = entry.pending().filter(|p| p.request().digest == m.digest);
         if leads && must_sign && pending.is_some_and(|p| !p.is_proposed()) {
             self.batcher.push(m.client);
-            return self.propose(now, out);
+            return self.propose();
         }
         if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);

@@ -67,6 +67,8 @@ pub struct Desk {
     pub checks_wait: bool,
     /// Digests of the state take time: the test gives them.
     pub roots_wait: bool,
+    /// A burst ends after each input.
+    pub bursts_end: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
 
@@ -160,6 +162,7 @@ impl Desk {
             disk_is_fast: true,
             checks_wait: false,
             roots_wait: false,
+            bursts_end: true,
             deadlines: [None; Timer::COUNT],
         }
     }
@@ -264,6 +267,10 @@ impl Desk {
         }
         if self.disk_is_fast {
             self.flush();
+        }
+        // Each input is a burst of its own, unless the test holds the end back.
+        if self.bursts_end && self.replica.owes_proposal() {
+            self.input(Input::BurstEnd);
         }
     }
 

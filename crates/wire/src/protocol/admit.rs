@@ -18,7 +18,7 @@ use crate::protocol::batch::BatchPool;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::{Kind, kinds};
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, Message, MetaData, NewView,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Message, MetaData, NewView,
     PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
     ReqReject, Request, Statement, Status, Suspect, VcFetch, ViewChange, fixed_len,
 };

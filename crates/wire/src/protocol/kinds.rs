@@ -65,6 +65,8 @@ macro_rules! kinds {
             VcFetch = 28, "VC-FETCH", Mac, Among => plain VcFetch;
             /// The statement that a client's request is not authentic here (spec AU-5).
             ReqReject = 29, "REQ-REJECT", Mac, Among => plain ReqReject;
+            /// Sealed REPLYs of one replica to the requests of a batch, for the replica that collects them (spec RP-6).
+            Collect = 30, "COLLECT", Mac, Among => plain Collect<'a>;
             /// A client asks what a replica has to say of itself (for people and monitoring).
             Probe = 60, "PROBE", Authenticator, Asks => plain Probe;
             /// A replica's answer to PROBE.

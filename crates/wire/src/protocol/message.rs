@@ -5,7 +5,7 @@
 //!
 //! | Section | Module |
 //! |---|---|
-//! | REQUEST, REPLY, REQ-ACK, REQ-REJECT | `client` |
+//! | REQUEST, REPLY, COLLECT, REQ-ACK, REQ-REJECT | `client` |
 //! | PRE-PREPARE, PREPARE, COMMIT | `normal` |
 //! | CHECKPOINT, QUERY-STABLE, REPLY-STABLE | `checkpoint` |
 //! | SUSPECT, VIEW-CHANGE, NEW-VIEW, VC-FETCH, PROOF | `view_change` |
@@ -31,7 +31,7 @@ use alloc::sync::Arc;
 pub use self::any::{AnyBody, decode_any};
 pub use self::body::{BodyFetch, BodyKind, BodyMessage};
 pub use self::checkpoint::{Checkpoint, QueryStable, ReplyStable};
-pub use self::client::{Proof, REQUEST_HEAD_BYTES, Reply, ReqAck, ReqReject, Request, RequestBody};
+pub use self::client::{Collect, Proof, REQUEST_HEAD_BYTES, Reply, ReqAck, ReqReject, Request, RequestBody};
 pub use self::normal::{
     Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
 };

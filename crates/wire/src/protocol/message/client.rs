@@ -3,6 +3,7 @@
 use crate::envelope::cluster::REPLICAS_MAX;
 use crate::envelope::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::envelope::digest::{Digest, Domains};
+use crate::envelope::frame::PACKED_BYTES_MAX;
 use crate::envelope::id::{ClientId, SeqNum, Timestamp, ViewNum};
 use crate::envelope::parts::{check_len, plain_message};
 use crate::protocol::frame::{Auth, Frame, HEADER_BYTES};
@@ -160,6 +161,47 @@ impl<'a> Reply<'a> {
             None
         };
         Ok(Self { view, timestamp, client, tentative, digest, result })
+    }
+}
+
+/// COLLECT: whole REPLY frames, one after the other: the sender's, each sealed for its client, for the replica that sends
+/// all REPLYs to a request at once (RP-6).
+#[derive(Clone, Copy, Debug)]
+pub struct Collect<'a> {
+    /// The frames, not yet believed.
+    pub frames: &'a [u8],
+}
+
+impl<'a> Collect<'a> {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Writer<'_>) {
+        out.bytes(self.frames);
+    }
+
+    /// Reads a whole body: at least one frame, and REPLYs only.
+    pub fn decode(frames: &'a [u8]) -> Decoded<Self> {
+        check_len(frames.len(), PACKED_BYTES_MAX)?;
+        let mut rest = Reader::new(frames);
+        loop {
+            Self::take(&mut rest)?;
+            if rest.is_empty() {
+                return Ok(Self { frames });
+            }
+        }
+    }
+
+    /// Returns the frames with their REPLYs.
+    pub fn iter(self) -> impl Iterator<Item = (Frame<'a>, Reply<'a>)> {
+        let mut rest = Reader::new(self.frames);
+        core::iter::from_fn(move || Self::take(&mut rest).ok())
+    }
+
+    fn take(rest: &mut Reader<'a>) -> Decoded<(Frame<'a>, Reply<'a>)> {
+        let frame = Frame::take(rest)?;
+        if frame.kind != Kind::Reply {
+            return Err(DecodeError::NotCanonical);
+        }
+        Ok((frame, Reply::decode(frame.body)?))
     }
 }
 
