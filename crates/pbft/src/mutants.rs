@@ -99,6 +99,9 @@ mutants! {
     M112 = 112, "soon-left-views", "Time-outs that end one view after the other are not doubled, where each executes some (TM-3).";
     M113 = 113, "full-this-moment", "A primary is suspected between two proposals, though as many are in progress as it may (TM-1).";
     M114 = 114, "passed-over-in-turn", "A request that waits for its turn has been passed over (TM-1, PR-3).";
+    M115 = 115, "separate-uncounted", "Proposed separate requests do not count as proposed, so that no turn passes (L29, TM-1).";
+    M116 = 116, "proposed-for-ever", "What lost its number to another batch counts as proposed (L30, TM-1).";
+    M117 = 117, "old-status-excuses", "A primary whose STATUS is old is at the end of its window, whatever it proposes (L29, TM-5).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
