@@ -35,7 +35,7 @@ fn given(name: &str) -> Option<u64> {
     Some(std::env::var(name).ok()?.parse().unwrap())
 }
 
-/// What a client did meanwhile.
+/// What a client did in that time.
 #[derive(Debug)]
 struct Work {
     done: u64,
