@@ -89,6 +89,8 @@ impl Replica {
         let last = self.exec.last_choice().max(self.batcher.choice());
         let weak = self.cluster.weak();
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
+        let (executed, next) = (self.exec.executed(), self.batcher.assigned().next());
+        let auth = (config.request_auth, weak);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         // PR-7: nobody hears anything while it executes.
         let in_time = self.exec.requests_within(config.request_timeout_min_ns / 2);
@@ -99,7 +101,7 @@ impl Replica {
         self.batcher.fill(|queue, batch| {
             let mut bytes = overhead;
             while let Some(client) = queue.front() {
-                let pending = clients.proposable(client, config.request_auth, weak, now.mono_ns);
+                let pending = clients.proposable(client, executed, auth, now.mono_ns);
                 let Some(pending) = pending else {
                     queue.pop(false); // executed or superseded by now, or its client has to sign
                     continue;
@@ -112,7 +114,7 @@ impl Replica {
                     break;
                 }
                 bytes += cost;
-                pending.set_proposed(true);
+                pending.set_proposed(Some(next));
                 if apart {
                     separate.push(pending.request().clone());
                 } else {

@@ -382,6 +382,18 @@ impl Desk {
         batch
     }
 
+    /// A batch of separate requests, whose bodies come apart from it.
+    pub fn separate_batch_of(&mut self, frames: &[Vec<u8>]) -> Batch {
+        let mut batch = Batch::default();
+        for frame in frames {
+            let decoded = Frame::decode(frame).unwrap();
+            let request = quorate_wire::message::Request::decode(&decoded, &self.domains).unwrap();
+            batch.push_separate(request.digest, None);
+        }
+        batch.seal(&self.domains, &self.now.wall_ns.to_le_bytes());
+        batch
+    }
+
     pub fn pre_prepare(&mut self, from: ReplicaId, view: u64, seq: u64, batch: &Batch) {
         self.hear(from, Kind::PrePrepare, |w| encode_pre_prepare(ViewNum(view), SeqNum(seq), batch, &[], w));
     }

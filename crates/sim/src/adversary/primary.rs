@@ -468,3 +468,58 @@ impl Liar for ProposeToOne {
         Fate::Drop
     }
 }
+
+/// P7: proposes each request of one client to one backup after the other, each time for a number that another batch gets,
+/// and to nobody else. Each of them has seen it proposed.
+#[derive(Debug, Default)]
+pub struct ProposeInVain {
+    /// Frames that wait, with the number of backups that have seen them.
+    waiting: Vec<(Vec<u8>, usize)>,
+}
+
+impl ProposeInVain {
+    /// The client's principal.
+    const VICTIM: u64 = 1;
+    const WAITING_MAX: usize = 64;
+}
+
+impl Liar for ProposeInVain {
+    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        let Message::Request(request) = message else { return true };
+        if request.client.principal() != Self::VICTIM || request.flags.read_only {
+            return true;
+        }
+        let same = |frame: &[u8]| {
+            Frame::decode(frame)
+                .and_then(|frame| Request::decode(&frame, lie.domains()))
+                .is_ok_and(|other| other.digest == request.digest)
+        };
+        if !self.waiting.iter().any(|(frame, _)| same(frame)) {
+            if self.waiting.len() == Self::WAITING_MAX {
+                self.waiting.remove(0);
+            }
+            self.waiting.push((request.frame.to_vec(), 0));
+        }
+        lie.count();
+        false
+    }
+
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let others = lie.others();
+        let next = self.waiting.iter_mut().find(|(_, seen)| *seen < others.len());
+        let (Some((frame, seen)), Some((view, seq, batch))) = (next, lie.batch(said.body)) else {
+            return Fate::Keep;
+        };
+        let Some(vain) = rebuild(lie, std::slice::from_ref(frame), batch.choice()) else { return Fate::Keep };
+        let vain = lie.propose(view, seq, &vain);
+        for (at, to) in others.into_iter().enumerate() {
+            let body = if at == *seen { &vain[..] } else { said.body };
+            lie.say(Recipient::Replica(to), Kind::PrePrepare, body);
+        }
+        *seen += 1;
+        Fate::Drop
+    }
+}
