@@ -10,7 +10,7 @@
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
-//! | words to operations | `command`, `data`, `script`, `table`, `refusal` |
+//! | words to operations | `command`, `data`, `elements`, `script`, `table`, `refusal` |
 //! | MULTI, EXEC and WATCH | `transaction` |
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
@@ -45,6 +45,7 @@ pub mod decode;
 mod desk;
 #[cfg(test)]
 mod document_tests;
+mod elements;
 mod encode;
 mod pack;
 mod refusal;
@@ -100,7 +101,7 @@ const HELP: &str = "Run a RESP gateway for Redis clients
 
 The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
 the gateway itself, so run one on each machine that uses the cluster. It has the
-commands of Redis on strings, keys and their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
+commands of Redis on strings, hashes, sets, keys and their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
 
 A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
 that nothing was changed, -UNKNOWN that the command may or may not take effect.
