@@ -10,7 +10,7 @@
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
-//! | words to operations | `command`, `data`, `script`, `table`, `refusal` |
+//! | words to operations | `command`, `data`, `elements`, `script`, `table`, `refusal` |
 //! | MULTI, EXEC and WATCH | `transaction` |
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
@@ -45,6 +45,7 @@ pub mod decode;
 mod desk;
 #[cfg(test)]
 mod document_tests;
+mod elements;
 mod encode;
 mod pack;
 mod refusal;
@@ -99,7 +100,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 const HELP: &str = "Run a RESP gateway for Redis clients
 
 The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
-programs use the cluster. docs/redis.md lists the commands of Redis that it supports.
+programs use the cluster. It has the commands of Redis on strings, hashes, sets, keys and
+their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
 
 The gateway has two errors that Redis does not have:
 

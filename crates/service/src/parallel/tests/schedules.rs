@@ -10,7 +10,7 @@ use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
-use crate::kv::{All, Command, Condition, Further, Items, Kv, Life, Operation};
+use crate::kv::{All, Command, Condition, Elements, Further, Items, Kind as Made, Kv, Life, Operation, Verb};
 use crate::options::Options;
 use crate::parallel::runs::{Done, Job};
 use crate::parallel::*;
@@ -81,7 +81,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
     let value = &value[..];
     let ttl = 1 + random.below(60);
     let (mut out, mut buffer) = (Vec::new(), Vec::new());
-    match random.below(27) {
+    match random.below(33) {
         0..=2 => Operation::Get { key }.encode(&mut out),
         3..=5 => Operation::Put { key, value }.encode(&mut out),
         6 => Operation::Del { key }.encode(&mut out),
@@ -105,6 +105,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
         24 => Command::Count.encode(&mut out),
         25 => further(random, (key, other, value), ttl, &mut out),
+        26..=31 => elements(random, (key, other), &mut out),
         _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
         _ => {
             let (mut put, mut add) = (Vec::new(), Vec::new());
@@ -114,6 +115,22 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         }
     }
     out
+}
+
+/// Appends an operation on a hash or a set. Most keys are strings at times, so some are refused.
+fn elements(random: &mut Xorshift, (key, other): (&[u8], &[u8]), out: &mut Vec<u8>) {
+    let verb = Verb::ALL[usize::try_from(random.below(25)).unwrap()];
+    let name = [b'n', u8::try_from(random.below(5)).unwrap()];
+    let (kind, mut buffer) = (if random.below(2) == 0 { Made::Hash } else { Made::Set }, Vec::new());
+    let kind = if matches!(verb, Verb::Put | Verb::Increase | Verb::AddDecimal) {
+        Made::Hash
+    } else if matches!(verb, Verb::Pop | Verb::Move | Verb::Add) {
+        Made::Set
+    } else {
+        kind
+    };
+    let items = verb.example(other, &name, &mut buffer);
+    Elements { verb, kind, key, number: 2, items }.encode(out);
 }
 
 /// Appends an operation that runs on pages only.
@@ -126,7 +143,7 @@ fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), tt
             Further::Set { key, value, condition, life: Life::For(ttl), get: true }
         }
         1 => Further::Copy { from: key, to: other, replace: true, remove: true },
-        2 => Further::Scan { from: &[], count: 5, all: false, pattern: b"*" },
+        2 => Further::Scan { from: &[], count: 5, all: false, kind: crate::kv::Sort::Any, pattern: b"*" },
         3 => Further::All(All::new([], [&put[..]], &mut buffer)),
         4 => Further::In { database: 3, operation: &put },
         5 => Further::ClearOne,
