@@ -18,9 +18,9 @@ use crate::protocol::batch::BatchPool;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::{Kind, kinds};
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Message, MetaData, NewView,
-    PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
-    ReqReject, Request, Statement, Status, Suspect, VcFetch, ViewChange, fixed_len,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Message, MetaData,
+    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, VcFetch, ViewChange, fixed_len,
 };
 use crate::protocol::sign::{Signed, request_digest};
 

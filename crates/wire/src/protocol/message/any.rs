@@ -11,9 +11,9 @@ use crate::protocol::batch::Batch;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::kinds;
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Kind, MetaData, NewKey,
-    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable,
-    ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Kind, MetaData,
+    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply,
+    ReplyStable, ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
     encode_pre_prepare,
 };
 
