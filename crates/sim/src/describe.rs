@@ -50,6 +50,13 @@ fn riding(piggyback: &Piggyback<'_>) -> String {
     text
 }
 
+/// Shows whose replies another replica is to pass on (RP-6).
+fn collected(collect: &Collect<'_>) -> String {
+    let replies: Vec<_> =
+        collect.iter().map(|(_, reply)| format!("{} t={}", reply.client, reply.timestamp.0)).collect();
+    format!("replies: {}", replies.join(", "))
+}
+
 fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
     Ok(match kind {
         Kind::Request => {
@@ -136,12 +143,7 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
             let m = ReqReject::decode(body)?;
             format!("v={} n={} {} t={} d={}", m.view.0, m.seq.0, m.client, m.timestamp.0, m.digest)
         }
-        Kind::Collect => {
-            let replies = Collect::decode(body)?.iter();
-            let replies: Vec<_> =
-                replies.map(|(_, reply)| format!("{} t={}", reply.client, reply.timestamp.0)).collect();
-            format!("replies: {}", replies.join(", "))
-        }
+        Kind::Collect => collected(&Collect::decode(body)?),
         Kind::Probe => format!("nonce={:04x}", Probe::decode(body)?.nonce & 0xffff),
         Kind::Statement => {
             let m = Statement::decode(body)?;

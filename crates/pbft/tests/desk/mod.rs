@@ -51,6 +51,7 @@ pub enum Did {
     Said(Milestone),
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a test sets")]
 pub struct Desk {
     pub replica: Replica,
     pub config: Config,

@@ -111,19 +111,19 @@ impl core::fmt::Display for AuthError {
             Self::WrongEpoch { epoch, own } => write!(f, "of epoch {epoch}, this one is {own}"),
             Self::UnknownSender(sender) => write!(f, "{sender} is neither a member nor a known client"),
             Self::OwnIdentity => f.write_str("claims to come from this node itself"),
-            Self::WrongRole { kind, sender } => write!(f, "{sender} may not send {} here", kind),
-            Self::WrongSeal(kind) => write!(f, "{} is not authenticated in this way", kind),
+            Self::WrongRole { kind, sender } => write!(f, "{sender} may not send {kind} here"),
+            Self::WrongSeal(kind) => write!(f, "{kind} is not authenticated in this way"),
             Self::NoKey(sender) => {
                 write!(f, "no session key for these generations of {sender} and this node")
             }
             Self::NotAuthentic(sender) => write!(f, "the MAC or signature is not {sender}'s"),
-            Self::WrongDigest(kind) => write!(f, "a digest in this {} is not its payload's", kind),
+            Self::WrongDigest(kind) => write!(f, "a digest in this {kind} is not its payload's"),
             Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
             Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
             Self::TooManySignatures(sender) => {
                 write!(f, "a signature in the name of {sender} that was not looked at: there are too many")
             }
-            Self::OldView(kind) => write!(f, "a {} for a view that is over", kind),
+            Self::OldView(kind) => write!(f, "a {kind} for a view that is over"),
             Self::BadLeaveCert(replica) => write!(f, "the LeaveCert's SUSPECT is not {replica}'s"),
         }
     }
