@@ -100,7 +100,7 @@ mutants! {
     M113 = 113, "full-this-moment", "A primary is suspected between two proposals, though as many are in progress as it may (TM-1).";
     M114 = 114, "passed-over-in-turn", "A request that waits for its turn has been passed over (TM-1, PR-3).";
     M115 = 115, "separate-uncounted", "Proposed separate requests do not count as proposed, so that no turn passes (L29, TM-1).";
-    M116 = 116, "proposed-for-ever", "What lost its number to another batch counts as proposed (L30, TM-1).";
+    M116 = 116, "proposed-forever", "What lost its number to another batch counts as proposed (L30, TM-1).";
     M117 = 117, "old-status-excuses", "A primary whose STATUS is old is at the end of its window, whatever it proposes (L29, TM-5).";
     M118 = 118, "early-hand-over-lost", "A hand-over that came before its view was reached has no effect then (L28, LV-2).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";

@@ -74,8 +74,6 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     stored: Vec<(PageLabel, u32)>,
     admission: Admission,
     collector: Collector,
-    /// Sealed REPLYs for the collectors, by replica.
-    passed: Vec<Vec<u8>>,
     statements: StatementSource,
     transfer_meter: TransferMeter,
     // Buffers that are reused in every step.
@@ -123,7 +121,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             stored: Vec::new(),
             admission: Admission::default(),
             collector: Collector::new(id, config.cluster),
-            passed: alloc::vec![Vec::new(); config.cluster.n()],
             statements,
             transfer_meter: TransferMeter::default(),
             actions: Actions::new(),
@@ -160,7 +157,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             stored: self.stored,
             admission: self.admission,
             collector: self.collector,
-            passed: self.passed,
             statements: self.statements,
             transfer_meter: self.transfer_meter,
             actions: self.actions,

@@ -1,7 +1,7 @@
 //! Translates commands on data to operations of the store.
 
 use quorate_service::kv::{
-    Asked, Command, Condition, Further, ITEMS_MAX, Items, Kind, Life, Operation, Rule, Sort,
+    Asked, Command, Condition, Container, Further, ITEMS_MAX, Items, Life, Operation, Rule, Sort,
 };
 
 use super::decode::number;
@@ -295,8 +295,8 @@ fn scan(
             b"TYPE" => {
                 let sorts = [
                     ("string", Sort::String),
-                    ("hash", Sort::Made(Kind::Hash)),
-                    ("set", Sort::Made(Kind::Set)),
+                    ("hash", Sort::Made(Container::Hash)),
+                    ("set", Sort::Made(Container::Set)),
                 ];
                 let found = sorts.iter().find(|(name, _)| value.eq_ignore_ascii_case(name.as_bytes()));
                 kind = found.map_or(Sort::Any, |(_, kind)| *kind);

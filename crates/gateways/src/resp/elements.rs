@@ -1,6 +1,6 @@
 //! Translates commands on hashes and sets to operations of the store.
 
-use quorate_service::kv::{Elements, ITEMS_MAX, Items, Kind, Verb};
+use quorate_service::kv::{Container, Elements, ITEMS_MAX, Items, Verb};
 
 use super::decode::number;
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
@@ -18,48 +18,48 @@ pub(super) fn ask(
     let first = rest.first().copied().unwrap_or_default();
     let mut asked = Plan { key, number: 0, names: rest, is_pairs: false };
     let (kind, verb, shape) = match name {
-        "type" => (Kind::Hash, Verb::Kind, Shape::Kind),
+        "type" => (Container::Hash, Verb::Kind, Shape::Kind),
         "hset" | "hmset" | "hsetnx" => {
             if rest.len() % 2 != 0 {
                 return wrong_count(name);
             }
             asked.is_pairs = true;
             asked.number = i64::from(name == "hsetnx");
-            (Kind::Hash, Verb::Put, if name == "hmset" { Shape::Status } else { Shape::Integer })
+            (Container::Hash, Verb::Put, if name == "hmset" { Shape::Status } else { Shape::Integer })
         }
-        "hget" => (Kind::Hash, Verb::Get, Shape::First),
-        "hmget" => (Kind::Hash, Verb::Get, Shape::List),
-        "hgetall" => (Kind::Hash, Verb::Pairs, Shape::Map),
-        "hkeys" => (Kind::Hash, Verb::Names, Shape::List),
-        "hvals" => (Kind::Hash, Verb::Values, Shape::List),
-        "hdel" => (Kind::Hash, Verb::Remove, Shape::Integer),
-        "hexists" => (Kind::Hash, Verb::Has, Shape::FirstInteger),
-        "hlen" => (Kind::Hash, Verb::Count, Shape::Integer),
-        "hstrlen" => (Kind::Hash, Verb::Length, Shape::Integer),
+        "hget" => (Container::Hash, Verb::Get, Shape::First),
+        "hmget" => (Container::Hash, Verb::Get, Shape::List),
+        "hgetall" => (Container::Hash, Verb::Pairs, Shape::Map),
+        "hkeys" => (Container::Hash, Verb::Names, Shape::List),
+        "hvals" => (Container::Hash, Verb::Values, Shape::List),
+        "hdel" => (Container::Hash, Verb::Remove, Shape::Integer),
+        "hexists" => (Container::Hash, Verb::Has, Shape::FirstInteger),
+        "hlen" => (Container::Hash, Verb::Count, Shape::Integer),
+        "hstrlen" => (Container::Hash, Verb::Length, Shape::Integer),
         "hincrby" => {
             asked.number = integer(rest.get(1).copied().unwrap_or_default())?;
             asked.names = &rest[..1];
-            (Kind::Hash, Verb::Increase, Shape::Integer)
+            (Container::Hash, Verb::Increase, Shape::Integer)
         }
         "hincrbyfloat" => {
             asked.is_pairs = true;
-            (Kind::Hash, Verb::AddDecimal, Shape::Bulk)
+            (Container::Hash, Verb::AddDecimal, Shape::Bulk)
         }
         "hscan" | "sscan" => return scan(name, key, rest, facts, operation).map(Some),
         "hrandfield" | "srandmember" | "spop" => return random(name, key, rest, operation).map(Some),
-        "sadd" => (Kind::Set, Verb::Add, Shape::Integer),
-        "srem" => (Kind::Set, Verb::Remove, Shape::Integer),
-        "smembers" => (Kind::Set, Verb::Names, Shape::Set3),
-        "sismember" => (Kind::Set, Verb::Has, Shape::FirstInteger),
-        "smismember" => (Kind::Set, Verb::Has, Shape::Integers),
-        "scard" => (Kind::Set, Verb::Count, Shape::Integer),
-        "smove" => (Kind::Set, Verb::Move, Shape::Integer),
-        "sinter" => (Kind::Set, Verb::Common, Shape::Set3),
-        "sunion" => (Kind::Set, Verb::Union, Shape::Set3),
-        "sdiff" => (Kind::Set, Verb::Difference, Shape::Set3),
-        "sinterstore" => (Kind::Set, Verb::StoreCommon, Shape::Integer),
-        "sunionstore" => (Kind::Set, Verb::StoreUnion, Shape::Integer),
-        "sdiffstore" => (Kind::Set, Verb::StoreDifference, Shape::Integer),
+        "sadd" => (Container::Set, Verb::Add, Shape::Integer),
+        "srem" => (Container::Set, Verb::Remove, Shape::Integer),
+        "smembers" => (Container::Set, Verb::Names, Shape::Set3),
+        "sismember" => (Container::Set, Verb::Has, Shape::FirstInteger),
+        "smismember" => (Container::Set, Verb::Has, Shape::Integers),
+        "scard" => (Container::Set, Verb::Count, Shape::Integer),
+        "smove" => (Container::Set, Verb::Move, Shape::Integer),
+        "sinter" => (Container::Set, Verb::Common, Shape::Set3),
+        "sunion" => (Container::Set, Verb::Union, Shape::Set3),
+        "sdiff" => (Container::Set, Verb::Difference, Shape::Set3),
+        "sinterstore" => (Container::Set, Verb::StoreCommon, Shape::Integer),
+        "sunionstore" => (Container::Set, Verb::StoreUnion, Shape::Integer),
+        "sdiffstore" => (Container::Set, Verb::StoreDifference, Shape::Integer),
         "sintercard" => {
             let Some(count) = number(key).and_then(|count| usize::try_from(count).ok()).filter(|n| *n > 0)
             else {
@@ -72,7 +72,7 @@ pub(super) fn ask(
             asked.number = limit(options)?;
             asked.key = first;
             asked.names = &keys[1..];
-            (Kind::Set, Verb::CountCommon, Shape::Integer)
+            (Container::Set, Verb::CountCommon, Shape::Integer)
         }
         _ => return Ok(None),
     };
@@ -90,7 +90,7 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn encode(&self, kind: Kind, verb: Verb, operation: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn encode(&self, kind: Container, verb: Verb, operation: &mut Vec<u8>) -> Result<(), Refusal> {
         let short = |word: &[u8]| u16::try_from(word.len()).is_ok();
         let step = if self.is_pairs { 2 } else { 1 };
         let fits = self.names.len() <= ITEMS_MAX && self.names.iter().step_by(step).all(|name| short(name));
@@ -131,12 +131,12 @@ fn limit(mut options: &[&[u8]]) -> Result<i64, Refusal> {
 
 /// `HRANDFIELD key [count [WITHVALUES]]`, `SRANDMEMBER key [count]`, `SPOP key [count]`.
 fn random(name: &str, key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Refusal> {
-    let kind = if name == "hrandfield" { Kind::Hash } else { Kind::Set };
+    let kind = if name == "hrandfield" { Container::Hash } else { Container::Set };
     let is_pop = name == "spop";
     let (number, with_values) = match rest {
         [] => (1, false),
         [count] => (integer(count)?, false),
-        [count, with] if kind == Kind::Hash => {
+        [count, with] if kind == Container::Hash => {
             let count = integer(count)?;
             if !with.eq_ignore_ascii_case(b"WITHVALUES") {
                 return refuse(SYNTAX);
@@ -193,7 +193,7 @@ fn scan(
     let Some(from) = cursors.key(cursor) else {
         return refuse("ERR this gateway no longer knows the cursor: begin with 0");
     };
-    let kind = if name == "hscan" { Kind::Hash } else { Kind::Set };
+    let kind = if name == "hscan" { Container::Hash } else { Container::Set };
     Plan { key, number: count, names: &[from, pattern], is_pairs: true }.encode(
         kind,
         Verb::Scan,

@@ -1,13 +1,14 @@
 //! REPLYs that go to the client by way of one replica (RP-6).
 
+use alloc::vec::Vec;
+
 use quorate_pbft::step::{Form, Lsn, Recipient};
 use quorate_service::Service;
-use quorate_wire::frame::{Frame, PACKED_BYTES_MAX};
-use quorate_wire::message::{Collect, Reply};
-use quorate_wire::{ClientId, Kind, Principal, ReplicaId};
+use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::message::Collect;
+use quorate_wire::{Kind, Principal, ReplicaId};
 
 use super::Process;
-use crate::collector::{Answer, COLLECTED_BYTES_MAX};
 use crate::core::Core;
 use crate::observer::Observer;
 use crate::storage::queue::DiskQueue;
@@ -17,37 +18,10 @@ use crate::storage::store::Store;
 const BODY_BYTES_MAX: usize = PACKED_BYTES_MAX - 256;
 
 impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
-    /// Takes a sealed REPLY of this replica that may leave, for the replica that collects.
-    pub(super) fn collect(&mut self, client: ClientId, by: ReplicaId, frame: &[u8]) {
-        if by != self.id {
-            if let Some(passed) = self.passed.get_mut(by.index()) {
-                passed.extend_from_slice(frame);
-            }
-            return;
-        }
-        let decoded = Frame::decode(frame).and_then(|frame| Reply::decode(frame.body));
-        if let Ok(reply) = decoded {
-            self.collector.take_own(client, reply.timestamp, Answer::of(&reply), frame);
-        }
-    }
-
-    /// Takes the REPLYs of another replica. What they contain only their clients can check.
-    pub(super) fn on_collect(&mut self, from: ReplicaId, collected: Collect<'_>) {
-        for (frame, reply) in collected.iter() {
-            let is_its_own = frame.sender == Principal::Replica(from);
-            let is_for_a_client = reply.client.replica().is_none();
-            let has_place = || self.endpoint.directory().find(Principal::from(reply.client)).is_some();
-            if is_its_own && is_for_a_client && frame.bytes.len() <= COLLECTED_BYTES_MAX && has_place() {
-                let answer = Answer::of(&reply);
-                self.collector.take_other(from, reply.client, reply.timestamp, answer, frame.bytes);
-            }
-        }
-    }
-
     /// Passes on to other collectors, and to clients, what has come together.
     #[inline]
     pub(super) fn send_collected(&mut self, watch: &mut impl Observer<S, P>) {
-        if self.passed.iter().any(|passed| !passed.is_empty()) {
+        if self.collector.has_passed() {
             self.pass(watch);
         }
         if self.collector.has_ready() {
@@ -57,17 +31,17 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     fn pass(&mut self, watch: &mut impl Observer<S, P>) {
-        for index in 0..self.passed.len() {
-            let mut passed = core::mem::take(&mut self.passed[index]);
-            let mut rest = passed.as_slice();
+        let mut passed = self.collector.swap_passed(Vec::new());
+        for (index, frames) in passed.iter_mut().enumerate() {
+            let mut rest = frames.as_slice();
             while !rest.is_empty() {
                 let (part, after) = rest.split_at(frames_within(rest, BODY_BYTES_MAX));
                 self.say_collected(ReplicaId::at(index), part, watch);
                 rest = after;
             }
-            passed.clear();
-            self.passed[index] = passed;
+            frames.clear();
         }
+        self.collector.swap_passed(passed);
     }
 
     /// Sends a COLLECT, unless the core withholds or changes it.

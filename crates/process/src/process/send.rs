@@ -72,7 +72,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
         watch.sent(to, kind, frame);
         if let Recipient::Collected { client, by } = to {
-            return self.collect(client, by, frame);
+            return self.collector.take(client, by, frame);
         }
         if self.core.tampers() {
             return self.let_go_tampered(to, frame);

@@ -38,7 +38,7 @@ pub use all::{All, CHECKS_MAX, MARK_BYTES};
 pub use asked::Asked;
 pub use collection::{ELEMENTS_MAX, LOOKED_MAX};
 pub use command::{Command, Condition, ITEMS_MAX, Items};
-pub use elements::{Elements, Kind, Verb};
+pub use elements::{Container, Elements, Verb};
 pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
 pub use operation::{Answer, Answers, Failure, Operation};
 pub use pattern::matches;

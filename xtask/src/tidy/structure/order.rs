@@ -63,7 +63,7 @@ const ORDERS: &[(&str, Order)] = &[
         "process",
         &[
             "counters deadlines endpoint event statement storage transfer_meter",
-            "admission core observer options",
+            "admission collector core observer options",
             "process",
         ],
     ),

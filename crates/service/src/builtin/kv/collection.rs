@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::message::RESULT_BYTES_MAX;
 
-use super::elements::{Elements, Kind, Verb};
+use super::elements::{Container, Elements, Verb};
 use super::note::{ID_BYTES, Id, element};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
@@ -25,7 +25,7 @@ pub const LOOKED_MAX: u64 = 4 * ELEMENTS_MAX as u64;
 /// A hash or set that is there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collection {
-    kind: Kind,
+    kind: Container,
     pub(super) id: Id,
     pub(super) count: u32,
 }
@@ -33,7 +33,7 @@ pub(super) struct Collection {
 /// Copies a hash or set to another key, or moves it.
 pub(super) fn copy_elements(
     store: &mut Store<'_, '_>,
-    (kind, id): (Kind, Id),
+    (kind, id): (Container, Id),
     (from, to, deadline): (&[u8], &[u8], Deadline),
     is_moved: bool,
 ) -> Result<(), Trouble> {
@@ -68,7 +68,7 @@ pub(super) fn copy_elements(
 /// is full.
 pub(super) fn add(
     store: &mut Store<'_, '_>,
-    kind: Kind,
+    kind: Container,
     key: &[u8],
     wanted: &BTreeMap<&[u8], &[u8]>,
     only_absent: bool,
@@ -95,7 +95,7 @@ pub(super) fn add(
     }
     for (name, value) in wanted {
         // A name of a set has no value that could change.
-        if kind == Kind::Hash || new > 0 {
+        if kind == Container::Hash || new > 0 {
             store.elements().insert(store.view, &element(&collection.id, name), value)?;
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn add(
 /// Removes names. Returns how many were there.
 pub(super) fn remove(
     store: &mut Store<'_, '_>,
-    kind: Kind,
+    kind: Container,
     key: &[u8],
     names: BTreeSet<&[u8]>,
 ) -> Result<usize, Trouble> {
@@ -137,7 +137,7 @@ fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Resu
 
 impl Store<'_, '_> {
     /// Returns the hash or set of a key that has not expired. A value of another kind is a failure.
-    pub(super) fn collection(&self, kind: Kind, key: &[u8]) -> Result<Option<Collection>, Trouble> {
+    pub(super) fn collection(&self, kind: Container, key: &[u8]) -> Result<Option<Collection>, Trouble> {
         match self.made(key)? {
             Some((other, id)) if other == kind => {
                 Ok(Some(Collection { kind, id, count: self.count_of(key)? }))
@@ -240,7 +240,7 @@ impl Store<'_, '_> {
         let (mut looked, mut next, mut found) = (0, None, Vec::new());
         if let Some(Collection { id, .. }) = collection {
             self.each_element(&id, from, |name, value| {
-                let len = name.len() + if elements.kind == Kind::Hash { value.len() } else { 0 };
+                let len = name.len() + if elements.kind == Container::Hash { value.len() } else { 0 };
                 // The next scan begins with what has no room in this answer.
                 if looked == limit || (!found.is_empty() && found.len() + len + 10 > MANY_BYTES_MAX) {
                     next = Some(name.to_vec());
@@ -248,7 +248,7 @@ impl Store<'_, '_> {
                 }
                 looked += 1;
                 if pattern == b"*" || matches(pattern, name) {
-                    self.answer_element((name, value), (true, elements.kind == Kind::Hash), &mut found)?;
+                    self.answer_element((name, value), (true, elements.kind == Container::Hash), &mut found)?;
                 }
                 Ok(true)
             })?;
@@ -262,7 +262,12 @@ impl Store<'_, '_> {
     }
 
     /// Returns the value of a name in a hash, as bytes.
-    pub(super) fn hash_value(&self, kind: Kind, key: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(super) fn hash_value(
+        &self,
+        kind: Container,
+        key: &[u8],
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>, Trouble> {
         let Some(value) = self.element(self.collection(kind, key)?, name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;

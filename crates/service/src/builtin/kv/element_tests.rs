@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{Bench, Xorshift};
 
 /// The encoding of an operation with these names.
-fn names(verb: Verb, kind: Kind, key: &[u8], number: i64, names: &[&[u8]]) -> Vec<u8> {
+fn names(verb: Verb, kind: Container, key: &[u8], number: i64, names: &[&[u8]]) -> Vec<u8> {
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     Elements { verb, kind, key, number, items: Items::keys(names, &mut buffer) }.encode(&mut out);
     out
@@ -19,7 +19,7 @@ fn names(verb: Verb, kind: Kind, key: &[u8], number: i64, names: &[&[u8]]) -> Ve
 fn pairs(verb: Verb, key: &[u8], number: i64, items: &[&[u8]]) -> Vec<u8> {
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     let items = Items::pairs(items, &mut buffer);
-    Elements { verb, kind: Kind::Hash, key, number, items }.encode(&mut out);
+    Elements { verb, kind: Container::Hash, key, number, items }.encode(&mut out);
     out
 }
 
@@ -28,7 +28,7 @@ fn every() -> Vec<Vec<u8>> {
     let one = |verb: &Verb| {
         let (mut buffer, mut out) = (Vec::new(), Vec::new());
         let items = verb.example(b"other", b"name", &mut buffer);
-        Elements { verb: *verb, kind: Kind::Set, key: b"key", number: 3, items }.encode(&mut out);
+        Elements { verb: *verb, kind: Container::Set, key: b"key", number: 3, items }.encode(&mut out);
         out
     };
     Verb::ALL.iter().map(one).collect()
@@ -62,8 +62,8 @@ fn decoding_is_total_and_canonical() {
 }
 
 /// The names of a set, or the names and values of a hash.
-fn contents(bench: &mut Bench, kind: Kind, key: &[u8]) -> Vec<Vec<u8>> {
-    let verb = if kind == Kind::Hash { Verb::Pairs } else { Verb::Names };
+fn contents(bench: &mut Bench, kind: Container, key: &[u8]) -> Vec<Vec<u8>> {
+    let verb = if kind == Container::Hash { Verb::Pairs } else { Verb::Names };
     let value = |answer: &Vec<u8>| answer[1..].to_vec();
     answers(&perform_at(bench, 1, false, &names(verb, kind, key, 0, &[]))).iter().map(value).collect()
 }
@@ -91,13 +91,13 @@ fn it_behaves_like_maps() {
                     assert_eq!(perform_at(&mut bench, 1, false, &put), text(u8::from(is_new)));
                 }
                 3 => {
-                    let add = names(Verb::Add, Kind::Set, set, 0, &[&name]);
+                    let add = names(Verb::Add, Container::Set, set, 0, &[&name]);
                     let is_new = sets[at].insert(name, Vec::new()).is_none();
                     assert_eq!(perform_at(&mut bench, 1, false, &add), text(u8::from(is_new)));
                 }
                 4 => {
                     let was = u8::from(hashes[at].remove(&name).is_some());
-                    let remove = names(Verb::Remove, Kind::Hash, hash, 0, &[&name]);
+                    let remove = names(Verb::Remove, Container::Hash, hash, 0, &[&name]);
                     assert_eq!(perform_at(&mut bench, 1, false, &remove), text(was));
                 }
                 _ => {
@@ -106,26 +106,26 @@ fn it_behaves_like_maps() {
                         sets[1 - at].insert(name.clone(), Vec::new());
                     }
                     let other = [b"s1", b"s0"][at];
-                    let move_it = names(Verb::Move, Kind::Set, set, 0, &[other, &name]);
+                    let move_it = names(Verb::Move, Container::Set, set, 0, &[other, &name]);
                     assert_eq!(perform_at(&mut bench, 1, false, &move_it), text(u8::from(moved)));
                 }
             }
         }
         for at in 0..2 {
             let flat = hashes[at].iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
-            assert_eq!(contents(&mut bench, Kind::Hash, [b"h0", b"h1"][at]), flat.collect::<Vec<_>>());
+            assert_eq!(contents(&mut bench, Container::Hash, [b"h0", b"h1"][at]), flat.collect::<Vec<_>>());
             let members: Vec<Vec<u8>> = sets[at].keys().cloned().collect();
-            assert_eq!(contents(&mut bench, Kind::Set, [b"s0", b"s1"][at]), members);
+            assert_eq!(contents(&mut bench, Container::Set, [b"s0", b"s1"][at]), members);
         }
         let common: Vec<&Vec<u8>> = sets[0].keys().filter(|name| sets[1].contains_key(*name)).collect();
-        let inter = perform_at(&mut bench, 1, true, &names(Verb::Common, Kind::Set, b"s0", 0, &[b"s1"]));
+        let inter = perform_at(&mut bench, 1, true, &names(Verb::Common, Container::Set, b"s0", 0, &[b"s1"]));
         assert_eq!(answers(&inter).len(), common.len());
         // Everything goes, whatever removes it, and every page is free again.
         let mut buffer = Vec::new();
         let mut remove = Vec::new();
         Command::Del(Items::keys([b"h0", b"h1", b"s0"], &mut buffer)).encode(&mut remove);
         perform_at(&mut bench, 1, false, &remove);
-        let pop = names(Verb::Pop, Kind::Set, b"s1", 1000, &[]);
+        let pop = names(Verb::Pop, Container::Set, b"s1", 1000, &[]);
         assert_eq!(answers(&perform_at(&mut bench, 1, false, &pop)).len(), sets[1].len());
         let mut count = Vec::new();
         Command::Count.encode(&mut count);
@@ -188,10 +188,10 @@ fn hashes_are_copied_and_renamed() {
     };
     let before = whole(&mut bench, b"h");
     assert_eq!(before.len(), 5000);
-    perform_at(&mut bench, 1, false, &names(Verb::Add, Kind::Set, b"c", 0, &[b"gone"]));
+    perform_at(&mut bench, 1, false, &names(Verb::Add, Container::Set, b"c", 0, &[b"gone"]));
     assert_eq!(perform_at(&mut bench, 1, false, &copy(b"h", b"c", false)), text(1));
     assert_eq!(
-        perform_at(&mut bench, 1, false, &names(Verb::Remove, Kind::Hash, b"c", 0, &[&[0; 4]])),
+        perform_at(&mut bench, 1, false, &names(Verb::Remove, Container::Hash, b"c", 0, &[&[0; 4]])),
         text(1)
     );
     assert_eq!(whole(&mut bench, b"h"), before, "a copy is its own");
@@ -210,23 +210,23 @@ fn limits_are_errors() {
         let words: Vec<[u8; 4]> = (0..1024).map(|at| (part * 1024 + at).to_be_bytes()).collect();
         let words: Vec<&[u8]> = words.iter().map(<[u8; 4]>::as_slice).collect();
         assert_eq!(
-            perform_at(&mut bench, 1, false, &names(Verb::Add, Kind::Set, b"s", 0, &words)),
+            perform_at(&mut bench, 1, false, &names(Verb::Add, Container::Set, b"s", 0, &words)),
             text(1024)
         );
     }
-    let add = |name: &[u8]| names(Verb::Add, Kind::Set, b"s", 0, &[name]);
+    let add = |name: &[u8]| names(Verb::Add, Container::Set, b"s", 0, &[name]);
     assert_eq!(perform_at(&mut bench, 1, false, &add(b"more")), failed(Failure::TooManyElements));
     assert_eq!(perform_at(&mut bench, 1, false, &add(&[0; 4])), text(0), "it is there");
     assert_eq!(perform_at(&mut bench, 1, false, &add(&[0; 1500])), failed(Failure::KeyTooLong));
     let put = |value: &[u8]| pairs(Verb::Put, b"h", 0, &[b"a", value]);
     let long = alloc::vec![0; VALUE_BYTES_MAX + 1];
     assert_eq!(perform_at(&mut bench, 1, false, &put(&long)), failed(Failure::ValueTooLong));
-    let count = names(Verb::Count, Kind::Set, b"s", 0, &[]);
+    let count = names(Verb::Count, Container::Set, b"s", 0, &[]);
     assert_eq!(perform_at(&mut bench, 1, true, &count), text(65_536));
     let keys: [&[u8]; 4] = [b"s"; 4];
-    let union = names(Verb::StoreUnion, Kind::Set, b"u", 0, &keys);
+    let union = names(Verb::StoreUnion, Container::Set, b"u", 0, &keys);
     assert_eq!(perform_at(&mut bench, 1, false, &union), text(65_536));
-    let union = names(Verb::StoreUnion, Kind::Set, b"u", 0, &[&b"s"[..]; 5]);
+    let union = names(Verb::StoreUnion, Container::Set, b"u", 0, &[&b"s"[..]; 5]);
     assert_eq!(perform_at(&mut bench, 1, false, &union), failed(Failure::TooManyElements));
 }
 
@@ -237,7 +237,7 @@ fn kinds_do_not_mix() {
     let wrong = alloc::vec![3, Failure::WrongKind as u8];
     let mut put = Vec::new();
     Operation::Put { key: b"k", value: b"1" }.encode(&mut put);
-    let kind = names(Verb::Kind, Kind::Hash, b"k", 0, &[]);
+    let kind = names(Verb::Kind, Container::Hash, b"k", 0, &[]);
     let hash = pairs(Verb::Put, b"k", 0, &[b"a", b"1"]);
     assert_eq!(perform_at(&mut bench, 1, false, &kind), b"\x02none");
     perform_at(&mut bench, 1, false, &put);
@@ -248,7 +248,7 @@ fn kinds_do_not_mix() {
     perform_at(&mut bench, 1, false, &remove);
     perform_at(&mut bench, 1, false, &hash);
     assert_eq!(perform_at(&mut bench, 1, false, &kind), b"\x02hash");
-    assert_eq!(perform_at(&mut bench, 1, false, &names(Verb::Add, Kind::Set, b"k", 0, &[b"a"])), wrong);
+    assert_eq!(perform_at(&mut bench, 1, false, &names(Verb::Add, Container::Set, b"k", 0, &[b"a"])), wrong);
     for operation in [
         Operation::Get { key: b"k" },
         Operation::Incr { key: b"k", by: 1 },
@@ -275,7 +275,7 @@ fn hashes_expire() {
     Command::Expire { key: b"k", ttl_ms: 100 }.encode(&mut expire);
     assert_eq!(perform_at(&mut bench, 1, false, &expire), text(1));
     perform_at(&mut bench, 50, false, &put(b"b"));
-    let count = names(Verb::Count, Kind::Hash, b"k", 0, &[]);
+    let count = names(Verb::Count, Container::Hash, b"k", 0, &[]);
     assert_eq!(perform_at(&mut bench, 50, true, &count), [3, Failure::NeedsOrder as u8]);
     assert_eq!(perform_at(&mut bench, 100, false, &count), text(2));
     assert_eq!(perform_at(&mut bench, 101, true, &count), text(0));
@@ -289,10 +289,11 @@ fn what_is_drawn_is_spread() {
     let mut bench = Bench::new(2000);
     let words: Vec<String> = (0..40).map(|at| alloc::format!("{at:03}")).collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
-    perform_at(&mut bench, 1, false, &names(Verb::Add, Kind::Set, b"s", 0, &words));
+    perform_at(&mut bench, 1, false, &names(Verb::Add, Container::Set, b"s", 0, &words));
     let mut often: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
     for at in 0..400 {
-        let drawn = perform_at(&mut bench, 2 + at, false, &names(Verb::Random, Kind::Set, b"s", 10, &[]));
+        let drawn =
+            perform_at(&mut bench, 2 + at, false, &names(Verb::Random, Container::Set, b"s", 10, &[]));
         let mut drawn = answers(&drawn);
         drawn.sort();
         drawn.dedup();
@@ -304,6 +305,6 @@ fn what_is_drawn_is_spread() {
     // 100 each in the mean; the deviation is 9.
     assert_eq!(often.len(), 40);
     assert!(often.values().all(|count| (55..145).contains(count)), "{often:?}");
-    let many = perform_at(&mut bench, 900, false, &names(Verb::Random, Kind::Set, b"s", -100, &[]));
+    let many = perform_at(&mut bench, 900, false, &names(Verb::Random, Container::Set, b"s", -100, &[]));
     assert_eq!(answers(&many).len(), 100);
 }

@@ -28,14 +28,14 @@ pub(super) const CODE_MIN: u8 = 96;
 /// What a value made of elements is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum Container {
     /// Names with values.
     Hash = 1,
     /// Names.
     Set = 2,
 }
 
-impl Kind {
+impl Container {
     pub(super) fn read(number: u8) -> Option<Self> {
         [Self::Hash, Self::Set].into_iter().find(|kind| *kind as u8 == number)
     }
@@ -245,7 +245,7 @@ pub struct Elements<'a> {
     /// What it does.
     pub verb: Verb,
     /// The kind of the value.
-    pub kind: Kind,
+    pub kind: Container,
     /// The key.
     pub key: &'a [u8],
     /// See [`Verb`].
@@ -277,7 +277,7 @@ impl<'a> Elements<'a> {
         let code = r.u8()?;
         let at = usize::from(code).checked_sub(usize::from(CODE_MIN));
         let verb = *at.and_then(|at| Verb::ALL.get(at)).ok_or(DecodeError::UnknownKind(code))?;
-        let kind = Kind::read(r.u8()?).ok_or(DecodeError::NotCanonical)?;
+        let kind = Container::read(r.u8()?).ok_or(DecodeError::NotCanonical)?;
         let (number, key) = (i64::from_le_bytes(r.array()?), key(r)?);
         let items = match verb.wants() {
             Wants::Names => Items::decode(Shape::Key, r)?,

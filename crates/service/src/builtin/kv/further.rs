@@ -25,7 +25,7 @@ use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 
 use super::all::All;
 use super::command::{Condition, Items, Shape, key};
-use super::elements::Kind;
+use super::elements::Container;
 
 /// The first code.
 pub(super) const CODE_MIN: u8 = 64;
@@ -75,7 +75,7 @@ pub enum Sort {
     /// All of them.
     Any,
     /// Hashes or sets.
-    Made(Kind),
+    Made(Container),
     /// Strings.
     String,
 }
@@ -84,7 +84,7 @@ impl Sort {
     const STRING: u8 = 3;
 
     /// Returns whether a value is of this kind: none is a string.
-    pub(super) fn has(self, kind: Option<Kind>) -> bool {
+    pub(super) fn has(self, kind: Option<Container>) -> bool {
         match self {
             Self::Any => true,
             Self::Made(wanted) => kind == Some(wanted),
@@ -93,7 +93,7 @@ impl Sort {
     }
 
     fn read(number: u8) -> Decoded<Self> {
-        match (number, Kind::read(number)) {
+        match (number, Container::read(number)) {
             (0, _) => Ok(Self::Any),
             (_, Some(kind)) => Ok(Self::Made(kind)),
             (Self::STRING, None) => Ok(Self::String),

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::elements::Kind;
+use super::elements::Container;
 use crate::state::btree::Value;
 use crate::stop::Stop;
 
@@ -19,7 +19,7 @@ pub(super) struct Note {
     /// When it expires, or has expired.
     pub(super) at: Option<u64>,
     /// The elements, if it is a hash or set.
-    pub(super) made: Option<(Kind, Id)>,
+    pub(super) made: Option<(Container, Id)>,
 }
 
 impl Note {
@@ -29,7 +29,8 @@ impl Note {
         let (at, made) = bytes.split_first_chunk().ok_or(Stop::Corrupt)?;
         let at = u64::from_le_bytes(*at);
         let Some((kind, id)) = made.split_first() else { return Ok(Self { at: Some(at), made: None }) };
-        let (kind, id) = (Kind::read(*kind).ok_or(Stop::Corrupt)?, id.try_into().map_err(|_| Stop::Corrupt)?);
+        let (kind, id) =
+            (Container::read(*kind).ok_or(Stop::Corrupt)?, id.try_into().map_err(|_| Stop::Corrupt)?);
         Ok(Self { at: (at > 0).then_some(at), made: Some((kind, id)) })
     }
 

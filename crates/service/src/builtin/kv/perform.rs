@@ -7,7 +7,7 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use super::collection::{Collection, ELEMENTS_MAX, LOOKED_MAX, add, remove};
 use super::decimal::Decimal;
-use super::elements::{Elements, Kind, Verb};
+use super::elements::{Container, Elements, Verb};
 use super::operation::{Answer, Failure};
 use super::store::Store;
 use super::trouble::{Trouble, decimal, many, number, parse};
@@ -98,7 +98,7 @@ pub(super) fn execute(
 /// Sets the value of a name in a hash, and answers it.
 fn put_one(
     store: &mut Store<'_, '_>,
-    (kind, key, name): (Kind, &[u8], &[u8]),
+    (kind, key, name): (Container, &[u8], &[u8]),
     value: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
@@ -173,21 +173,21 @@ fn move_name(
     name: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
-    let source = store.collection(Kind::Set, from)?;
+    let source = store.collection(Container::Set, from)?;
     // As in Redis: without a source, the destination is not looked at.
     if source.is_none() {
         number(0, out);
         return Ok(());
     }
-    let other = store.collection(Kind::Set, to)?;
+    let other = store.collection(Container::Set, to)?;
     let is_there = store.element(source, name)?.is_some();
     if is_there && from != to {
         store.check(to, &[])?;
         if other.is_some_and(|other| other.count >= ELEMENTS_MAX) && store.element(other, name)?.is_none() {
             return Err(Trouble::Failure(Failure::TooManyElements));
         }
-        remove(store, Kind::Set, from, BTreeSet::from([name]))?;
-        add(store, Kind::Set, to, &BTreeMap::from([(name, &[][..])]), false)?;
+        remove(store, Container::Set, from, BTreeSet::from([name]))?;
+        add(store, Container::Set, to, &BTreeMap::from([(name, &[][..])]), false)?;
     }
     number(usize::from(is_there), out);
     Ok(())
@@ -199,7 +199,7 @@ fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>
     let is_stored = matches!(verb, Verb::StoreCommon | Verb::StoreUnion | Verb::StoreDifference);
     let mut sets = Vec::new();
     for key in (!is_stored).then_some(key).into_iter().chain(items.iter()) {
-        sets.push(store.collection(Kind::Set, key)?);
+        sets.push(store.collection(Container::Set, key)?);
     }
     let size = |set: &Option<Collection>| u64::from(set.map_or(0, |set| set.count));
     let many_sets = u64::try_from(sets.len()).unwrap_or(u64::MAX);
@@ -255,7 +255,7 @@ fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>
         store.remove(key)?;
         let wanted: BTreeMap<&[u8], &[u8]> = names.iter().map(|name| (name.as_slice(), &[][..])).collect();
         if !wanted.is_empty() {
-            add(store, Kind::Set, key, &wanted, false)?;
+            add(store, Container::Set, key, &wanted, false)?;
         }
         number(names.len(), out);
     } else {

@@ -22,7 +22,7 @@
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use super::elements::Kind;
+use super::elements::Container;
 use super::further::DATABASES;
 use super::note::{Chance, ID_BYTES, Id, Note, TIME_BYTES, element, joined, split};
 use super::operation::Failure;
@@ -66,7 +66,7 @@ pub(super) enum Content<'a> {
     /// A string.
     String(&'a [u8]),
     /// A hash or set with this many elements, which are there already.
-    Made((Kind, Id), u32),
+    Made((Container, Id), u32),
 }
 
 impl<'a> From<&'a [u8]> for Content<'a> {
@@ -204,7 +204,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns the elements of a key that has not expired: none if it is not there or a string.
-    pub(super) fn made(&self, key: &[u8]) -> Result<Option<(Kind, Id)>, Trouble> {
+    pub(super) fn made(&self, key: &[u8]) -> Result<Option<(Container, Id)>, Trouble> {
         let note = self.note(key)?;
         Ok(if self.lives(note)? { note.made } else { None })
     }
@@ -392,7 +392,7 @@ impl<'s, 'v> Store<'s, 'v> {
         &self,
         from: &[u8],
         count: usize,
-        mut each: impl FnMut(&[u8], Option<Kind>) -> bool,
+        mut each: impl FnMut(&[u8], Option<Container>) -> bool,
     ) -> Result<Option<Vec<u8>>, Trouble> {
         let mut cursor = self.values.seek(self.view, from)?;
         for _ in 0..count {

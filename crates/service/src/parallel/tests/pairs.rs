@@ -6,7 +6,7 @@ use std::string::String;
 
 use quorate_wire::{ClientId, SeqNum, Timestamp};
 
-use crate::kv::{Command, Condition, Elements, Items, Kind as Made, Kv, Operation, Verb};
+use crate::kv::{Command, Condition, Container as Made, Elements, Items, Kv, Operation, Verb};
 use crate::parallel::*;
 use crate::service::{Context, Service as _};
 use crate::state::cell::{CellRun, Change};

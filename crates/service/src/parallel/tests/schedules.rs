@@ -10,7 +10,9 @@ use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
-use crate::kv::{All, Command, Condition, Elements, Further, Items, Kind as Made, Kv, Life, Operation, Verb};
+use crate::kv::{
+    All, Command, Condition, Container as Made, Elements, Further, Items, Kv, Life, Operation, Verb,
+};
 use crate::options::Options;
 use crate::parallel::runs::{Done, Job};
 use crate::parallel::*;
