@@ -42,7 +42,9 @@ pub type Paged = paged::Paged<Files>;
 #[derive(Debug)]
 pub struct Storage {
     dir: PathBuf,
-    storage: recover::Storage<Files>,
+    opened: recover::Storage<Files>,
+    /// Whether the replica waits for what is written.
+    is_awaited: bool,
 }
 
 /// Creates the files of a replica that has never started.
@@ -112,17 +114,18 @@ impl Storage {
     ) -> Result<(Self, Past), Trouble> {
         let opened = recover::Storage::open(&Files::below(dir), owner, durability, seconds, segment_bytes);
         let (storage, past) = opened.map_err(|error| at_start(dir, &error))?;
-        Ok((Self { dir: dir.to_path_buf(), storage }, past))
+        let is_awaited = durability.waits_for_disk();
+        Ok((Self { dir: dir.to_path_buf(), opened: storage, is_awaited }, past))
     }
 
     /// Returns the number of starts, including this one.
     pub fn starts(&self) -> u64 {
-        self.storage.starts()
+        self.opened.starts()
     }
 
     /// Returns an empty store for the state, which keeps at most `bytes_max` bytes in memory.
     pub fn store(&self, domains: Domains, page_bytes: usize, bytes_max: usize) -> Paged {
-        self.storage.store(domains, page_bytes, bytes_max)
+        self.opened.store(domains, page_bytes, bytes_max)
     }
 
     /// Loads the state into `executor`, which has the initial state, and returns its checkpoint. None: it is
@@ -135,7 +138,7 @@ impl Storage {
         &mut self,
         executor: &mut Executor<S, Paged>,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
-        self.storage.load(executor).map_err(|error| at_start(&self.dir, &error))
+        self.opened.load(executor).map_err(|error| at_start(&self.dir, &error))
     }
 
     /// Begins to write: records the start, and runs the disk from now on. After [`Past::Lost`] everything is removed
@@ -151,9 +154,9 @@ impl Storage {
         log_bytes_max: usize,
     ) -> Result<Disk, Trouble> {
         let life = u64::from_le_bytes(first_eight(crate::home::secret::entropy()?));
-        let Self { dir, storage } = self;
+        let Self { dir, opened: storage, is_awaited } = self;
         let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;
-        Disk::start(writers, dir, log_bytes_max)
+        Disk::start(writers, dir, log_bytes_max, is_awaited)
     }
 }
 
