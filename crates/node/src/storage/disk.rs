@@ -30,7 +30,7 @@ mod queue;
 const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
 /// How long records are gathered if nobody waits for them: with `durability = "async"`, one write and one sync take
 /// what comes in this time.
-const PACE: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
+const PACE: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 10_000 });
 /// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 /// Maximum bytes of records that wait for the disk. Beyond it the replica stops, because it would lose them.
