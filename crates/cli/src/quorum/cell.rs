@@ -62,13 +62,13 @@ enum Measure {
 
 /// Measure one register in simulation
 ///
-/// One client reads or writes, and its operations are measured. Other clients can run at the same time, and servers
-/// can be faulty. Prints the latency with its 95 % confidence interval, and the messages, bytes and signatures of an
+/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are measured.
+/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence interval, and the messages, bytes and signatures of an
 /// operation. Fails if the history of the run is not atomic.
 ///
 /// --network selects the simulated network:
 ///
-///   lan             a local network of 2006 (the default)
+///   lan             the local network of BQS08, from 2006 (the default)
 ///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
 ///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
 ///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
