@@ -63,8 +63,8 @@ enum Measure {
 /// Measure one register in simulation
 ///
 /// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are measured.
-/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence interval, and the messages, bytes and signatures of an
-/// operation. Fails if the history of the run is not atomic.
+/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence
+/// interval, and the messages, bytes and signatures of an operation. Fails if the history of the run is not atomic.
 ///
 /// --network selects the simulated network:
 ///
