@@ -68,7 +68,7 @@ fn plain(page: &str) -> String {
         let named =
             heads.iter().zip(&cells).skip(1).map(|(head, cell)| format!("{}: {cell}", head.to_lowercase()));
         let [what, ..] = cells.as_slice() else { continue };
-        out += &format!("  {what}\n      {}\n", named.collect::<Vec<_>>().join("; "));
+        out.extend(["  ", what, "\n      ", &named.collect::<Vec<_>>().join("; "), "\n"]);
     }
     out.trim_end().to_owned()
 }
