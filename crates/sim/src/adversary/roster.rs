@@ -113,7 +113,7 @@ roster! {
     "stale-reader", ["K11"], StaleReader::default();
     "eager-proof", ["K9"], EagerProof;
     "two-faced", ["K1", "P1"], TwoFaced::default();
-    "private-proof", ["K8"], PrivateProof;
+    "private-proof", ["K8"], PrivateProof::default();
     "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
     "propose-in-vain", ["P7"], ProposeInVain::default();
     "collect-silent", ["K5"], BadCollector::silent();

@@ -46,6 +46,11 @@ impl Votes {
         }
     }
 
+    /// Returns K and L, and the size of a quorum.
+    pub fn sizes(&self) -> ((u64, u64), usize) {
+        (self.sizes, self.cluster.quorum())
+    }
+
     /// A replica has lost its memory, or finds out that it has.
     pub fn forgot(&mut self, id: ReplicaId) {
         let (voted, forgotten) = &mut self.highest[id.index()];
