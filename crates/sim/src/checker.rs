@@ -255,7 +255,8 @@ impl Checkers {
             Milestone::Prepared { seq, digest } => {
                 let truthful = |id: ReplicaId| facts[id.index()].correct && !facts[id.index()].was_faulty;
                 let vote = (facts[id.index()].view, seq, digest);
-                let in_one_view = one_view.prepared(id, vote, truthful);
+                let own = promises.as_ref().is_none_or(|p| p.has_voted(id, vote));
+                let in_one_view = one_view.prepared(id, vote, own, truthful);
                 let in_one_view = in_one_view.map_err(|text| Violation::new("one view (PC-1)", text, &[id]));
                 agreement.prepared(&facts[id.index()], seq, digest).and(in_one_view)
             }

@@ -40,7 +40,7 @@ impl Tables {
         let noted = self.opened.iter().rev().find(|(_, of, _)| *of == by);
         let Some((noted, ..)) = noted else { return Ok(()) };
         let bound = SeqNum(noted.0.next_multiple_of(sizes.0)).plus(sizes.1);
-        let there = |f: &&Facts| f.id == by || !f.correct || f.was_faulty || f.highest >= bound;
+        let there = |f: &&Facts| f.id == by || !f.correct || f.was_faulty || f.was_stable_at(bound);
         let count = facts.iter().filter(there).count();
         if count >= quorum {
             return Ok(());
@@ -110,6 +110,7 @@ impl Ended {
 
 #[cfg(test)]
 mod tests {
+    use quorate_pbft::step::Milestone;
     use quorate_wire::Timestamp;
     use quorate_wire::codec::Writer;
     use quorate_wire::message::Commit;
@@ -143,12 +144,14 @@ mod tests {
         tables.open(SeqNum(5), R3, life(1), ViewNum(0));
         let mut facts: Vec<Facts> = (0..4).map(|id| Facts::new(ReplicaId(id), true)).collect();
         let ended = |facts: &[Facts]| tables.rejoined(facts, R3, (4, 16), 3);
-        facts[0].highest = SeqNum(24);
-        facts[1].highest = SeqNum(23);
+        let stable = |seq| Milestone::Stable { seq: SeqNum(seq), root: D };
+        facts[0].milestone(&stable(24)).unwrap();
+        facts[1].milestone(&stable(23)).unwrap();
         assert!(ended(&facts).is_err());
         facts[1].was_faulty = true;
         assert_eq!(ended(&facts), Ok(()), "who has lied may have announced it");
-        (facts[1].was_faulty, facts[1].highest) = (false, SeqNum(24));
+        facts[1].was_faulty = false;
+        facts[1].milestone(&stable(24)).unwrap();
         assert_eq!(ended(&facts), Ok(()));
     }
 

@@ -58,7 +58,7 @@ pub struct Facts {
     /// A state that was fetched and is on no disk yet, and the newest checkpoint that was taken from there on (D5).
     unkept: Option<(SeqNum, SeqNum)>,
     /// The highest stable checkpoint that it ever had, and may have announced.
-    pub highest: SeqNum,
+    highest: SeqNum,
     /// P: the newest view in which each number prepared here, above the stable checkpoint.
     pub prepared: BTreeMap<u64, (ViewNum, Digest)>,
 }
@@ -92,6 +92,11 @@ impl Facts {
     /// Returns whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
         self.correct && self.remembers && !self.misled && !self.damaged
+    }
+
+    /// Returns whether it can have announced a stable checkpoint at `seq` or above.
+    pub fn was_stable_at(&self, seq: SeqNum) -> bool {
+        self.highest >= seq
     }
 
     /// It has found out that it has no memory.

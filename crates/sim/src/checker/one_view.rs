@@ -45,8 +45,8 @@ impl OneView {
         }
     }
 
-    /// A correct replica says that a batch has prepared in `view`. Its own vote counts before it leaves, and the primary's
-    /// is its proposal or its NEW-VIEW. `truthful` as for [`Self::committed`].
+    /// A correct replica says that a batch has prepared in `view`. Its own vote counts if it is durable (ADR 5), which
+    /// `own` says, and the primary's is its proposal or its NEW-VIEW. `truthful` as for [`Self::committed`].
     ///
     /// # Errors
     ///
@@ -55,6 +55,7 @@ impl OneView {
         &self,
         by: ReplicaId,
         (view, seq, digest): (ViewNum, SeqNum, Digest),
+        own: bool,
         truthful: impl Fn(ReplicaId) -> bool,
     ) -> Result<(), String> {
         if seq.plus(2 * self.window) < self.newest {
@@ -62,8 +63,10 @@ impl OneView {
         }
         let primary = self.cluster.primary(view);
         let voters = self.prepares.get(&(seq, view, digest));
-        let has_voted = |id: &ReplicaId| {
-            *id == by || *id == primary || !truthful(*id) || voters.is_some_and(|voters| voters.contains(id))
+        let has_voted = |id: &ReplicaId| match *id {
+            id if id == primary => true,
+            id if id == by => own,
+            id => !truthful(id) || voters.is_some_and(|voters| voters.contains(&id)),
         };
         let count = self.cluster.replicas().filter(has_voted).count();
         if count < self.cluster.quorum() {
@@ -152,12 +155,15 @@ mod tests {
     #[test]
     fn prepares_of_another_view_prepare_nothing() {
         let mut watcher = four();
-        let prepared = |watcher: &OneView| watcher.prepared(ReplicaId(2), (ViewNum(1), N, D), |_| true);
+        let prepared_with =
+            |watcher: &OneView, own| watcher.prepared(ReplicaId(2), (ViewNum(1), N, D), own, |_| true);
+        let prepared = |watcher: &OneView| prepared_with(watcher, true);
         watcher.agreed(ReplicaId(3), (ViewNum(0), N, D));
         assert!(prepared(&watcher).is_err());
         watcher.agreed(ReplicaId(3), (ViewNum(1), N, D));
         assert_eq!(prepared(&watcher), Ok(()));
-        assert_eq!(four().prepared(ReplicaId(2), (ViewNum(1), N, D), |id| id != ReplicaId(0)), Ok(()));
+        assert!(prepared_with(&watcher, false).is_err(), "its own vote is not durable");
+        assert_eq!(four().prepared(ReplicaId(2), (ViewNum(1), N, D), true, |id| id != ReplicaId(0)), Ok(()));
     }
 
     #[test]

@@ -261,6 +261,9 @@ fn a_second_vote_is_seen_across_restarts() {
 fn votes_out_of_place_are_seen() {
     let said = |kind, body: &[u8]| {
         let mut c = checkers();
+        for id in [1, 2].map(ReplicaId) {
+            c.sends(id, Kind::Prepare, &prepare(0, 1, 1));
+        }
         c.milestone(R0, &Milestone::Prepared { seq: SeqNum(1), digest: Digest([1; 32]) });
         c.says(R0, kind, body);
         rule(&c)
