@@ -4,6 +4,7 @@ mod cell;
 mod latency;
 mod mutants;
 mod name;
+mod profiles;
 mod real;
 mod repair_time;
 mod swarm;

@@ -137,6 +137,36 @@ fn the_time_of_a_repair_is_measured() {
 }
 
 #[test]
+fn profiles_and_delays_are_named_on_the_command_line() {
+    let place = Dir::new("quorum-profiles");
+    fs::create_dir_all(place.join("")).unwrap();
+    let run = |arguments: &[&str]| {
+        let all = [&["run", "--operations", "20", "--protocol", "minimal-c"], arguments].concat();
+        quorum(&all)
+    };
+    let (status, said) = quorum(&["run", "--profile", "list"]);
+    assert!(status == 0 && said.contains("late-entrance") && said.contains("cert-forge"), "{said}");
+    assert_eq!(run(&["--faulty", "1", "--profile", "late-entrance", "--writer"]).0, 0);
+    assert_eq!(run(&["--client-profile", "listener-leak"]).0, 0);
+    let (status, said) = run(&["--client-profile", "partial-write"]);
+    assert!(status != 0 && said.contains("never ended"), "{status}: {said}");
+    let (status, said) = run(&["--profile", "late-entranc"]);
+    assert!(status == 2 && said.contains("Nearest: late-entrance") && said.contains("equivocate"), "{said}");
+    assert!(run(&["--client-profile", "x"]).1.contains("choose one of: crash-mid-write"));
+    assert!(run(&["--profile", "mispredict"]).1.contains("of other protocols"));
+
+    let file = place.join("delays");
+    let network = format!("geo:{file}");
+    fs::write(&file, "0,1,1,1,2\n1,0,1,1,2\n1,1,0,1,2\n1,1,1,0,2\n2,2,2,2,0\n").unwrap();
+    let (status, said) = run(&["--network", &network]);
+    assert!(status == 0 && said.contains("latency       4."), "{said}");
+    fs::write(&file, "0,1,1,1,2\n1,0,one,1,2\n").unwrap();
+    let (status, said) = run(&["--network", &network]);
+    assert!(status == 2 && said.contains("line 2: `one`"), "{said}");
+    assert!(run(&["--network", "geo:nowhere"]).1.contains("nowhere"));
+}
+
+#[test]
 fn mistakes_are_told() {
     let place = Dir::new("quorum-mistakes");
     let dir = place.join("r");
