@@ -2,6 +2,7 @@
 
 mod cell;
 mod latency;
+mod metrics;
 mod mutants;
 mod name;
 mod profiles;

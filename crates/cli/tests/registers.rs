@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -109,6 +110,56 @@ fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
     let up = Up::start(&dir, &host);
     await_status(&dir, 0);
     assert_eq!(read("greeting"), (0, "hello 5\n".to_owned()));
+    assert!(up.end());
+}
+
+/// What a scraper sees: a killed server counts, and is named.
+#[test]
+fn the_metrics_of_servers_are_served() {
+    let place = Dir::new("quorum-metrics");
+    let dir = place.join("r");
+    let up = Up::start(&dir, &own_address().to_string());
+    await_status(&dir, 0);
+    let write = quorum(&["client", "--dir", &place.join("r/client-0"), "write", "k", "v"]);
+    assert_eq!(write.0, 0);
+    let address = format!("{}:9641", own_address());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    // `up` looks with client 2, and `status` with client 3.
+    command.args(["quorum", "status", "--dir", &dir, "--serve", &address]);
+    let serving = Up(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let await_line = |line: &str| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = get("/metrics").unwrap_or_default();
+            if text.lines().any(|one| one == line) {
+                return text;
+            }
+            assert!(Instant::now() < end, "{line}: {text}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    let text = await_line("quorate_register_margin 1");
+    for line in [
+        "HTTP/1.1 200 OK",
+        "quorate_register_verdict{kind=\"healthy\"} 1",
+        "quorate_register_server_up{server=\"3\"} 1",
+        "quorate_register_keys{server=\"0\"} 1",
+        "# TYPE quorate_register_accepted_total counter",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}: {text}");
+    }
+    assert!(get("/").unwrap().starts_with("HTTP/1.1 404"));
+    assert_eq!(quorum(&["fault", "--dir", &dir, "kill", "2"]).0, 0);
+    await_line("quorate_register_margin 0");
+    await_line("quorate_register_server_up{server=\"2\"} 0");
+    assert!(serving.end());
     assert!(up.end());
 }
 
