@@ -20,6 +20,6 @@ pub use crate::state::cell::Cell;
 pub use engine::EngineKind;
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};
-pub use runs::{Counters, Early, Runs, Settled, WrongRule};
+pub use runs::{Counters, Done, Early, Job, Runs, Settled, WrongRule};
 #[cfg(test)]
 pub(crate) use unsettled::Unsettled;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::batch::Ordered;
 use quorate_wire::message::RESULT_BYTES_MAX;
-use quorate_wire::{ClientId, Replies, SeqNum, Timestamp};
+use quorate_wire::{ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use super::Executor;
 use super::ready::{Ran, Ready};
@@ -78,6 +78,15 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns what the last request that settled was answered.
     pub(crate) fn last_result(&self) -> &[u8] {
         &self.result
+    }
+
+    /// Returns the digest of a reply: over client, timestamp, request and result.
+    pub fn reply_digest(
+        &self,
+        (client, timestamp, request): (ClientId, Timestamp, &Digest),
+        result: &[u8],
+    ) -> Digest {
+        self.domains.reply(client.0, timestamp.0, request, result)
     }
 
     /// Runs an operation on cells. None: it has to run on pages, when its turn comes.

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
-use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
@@ -53,6 +53,10 @@ pub struct Early {
     pub client: ClientId,
     /// The client's number for the request.
     pub timestamp: Timestamp,
+    /// Digest of the request.
+    pub request: Digest,
+    /// The replica that returns the whole result, if the client has named one.
+    pub replier: Option<u16>,
     /// Its result.
     pub result: Vec<u8>,
 }
@@ -90,8 +94,28 @@ pub struct Counters {
     pub on_pages: u64,
     /// Replies that left early.
     pub early: u64,
+    /// Runs on cells that were started.
+    pub starts: u64,
+    /// The runs that were under way when one was started, itself included: the sum of all starts.
+    pub at_once: u64,
     /// The most runs that were under way at once.
     pub most: u64,
+}
+
+impl Counters {
+    /// Returns the sums of these and other counts.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            runs: self.runs + other.runs,
+            again: self.again + other.again,
+            on_pages: self.on_pages + other.on_pages,
+            early: self.early + other.early,
+            starts: self.starts + other.starts,
+            at_once: self.at_once + other.at_once,
+            most: self.most.max(other.most),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -99,6 +123,8 @@ struct Inserted {
     position: Position,
     client: ClientId,
     timestamp: Timestamp,
+    digest: Digest,
+    replier: Option<u16>,
     time_ns: u64,
     operation: Vec<u8>,
     /// The request can run on pages only.
@@ -220,6 +246,8 @@ impl<R: Rules> Runs<R> {
                 position,
                 client,
                 timestamp: request.timestamp,
+                digest: request.digest,
+                replier: request.replier,
                 time_ns: self.time_max,
                 operation: operation.to_vec(),
                 barrier,
@@ -256,6 +284,8 @@ impl<R: Rules> Runs<R> {
                 read_only: false,
             };
             self.under_way += 1;
+            self.counters.starts += 1;
+            self.counters.at_once += self.under_way;
             self.counters.most = self.counters.most.max(self.under_way);
             return Some(Job {
                 ordinal,
@@ -303,6 +333,8 @@ impl<R: Rules> Runs<R> {
             position: request.position,
             client: request.client,
             timestamp: request.timestamp,
+            request: request.digest,
+            replier: request.replier,
             result: ran.result.clone(),
         });
         self.counters.early += u64::from(has_replied);
@@ -352,6 +384,14 @@ impl<R: Rules> Runs<R> {
         open.settled += 1;
         self.settled(executor, is_applied, written, replies);
         Ok(Some(Settled::Request(Position { seq: place.0, index: place.1 })))
+    }
+
+    /// Returns whether [`Self::settle`] would do something.
+    pub fn can_settle(&self) -> bool {
+        let is_waiting = |request: &Inserted| matches!(request.status, Status::Waiting | Status::Running);
+        self.batches.front().is_some_and(|open| {
+            open.settled == open.requests || self.requests.front().is_some_and(|request| !is_waiting(request))
+        })
     }
 
     /// The oldest request is part of the state.
@@ -426,9 +466,19 @@ impl<R: Rules> Runs<R> {
         &self.wrong
     }
 
+    /// Takes the wrong rules that were found since the last call.
+    pub fn take_wrong(&mut self) -> Vec<WrongRule> {
+        core::mem::take(&mut self.wrong)
+    }
+
     /// Returns what was counted.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Takes what was counted since the last call.
+    pub fn take_counters(&mut self) -> Counters {
+        core::mem::take(&mut self.counters)
     }
 
     /// Returns how many versions are kept.

@@ -56,14 +56,14 @@ struct KvRules(Option<u8>);
 
 impl Rules for KvRules {
     fn matrices(&self) -> Result<Matrices, MatrixError> {
-        KeyRules::new(&Kv).matrices()
+        KeyRules::new(Kv).matrices()
     }
 
     fn parse(&self, operation: &[u8], arguments: &mut Arguments) {
         if self.0.is_some() && operation.first().copied() == self.0 {
             arguments.begin(0);
         } else {
-            KeyRules::new(&Kv).parse(operation, arguments);
+            KeyRules::new(Kv).parse(operation, arguments);
         }
     }
 }
