@@ -18,6 +18,7 @@ pub enum Tag {
     Start,
     Kept,
     BurstEnd,
+    Replied,
     Send = 32,
     Persist,
     SetTimer,

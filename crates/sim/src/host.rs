@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::core::AnyCore;
 use crate::disk::Disk;
 use crate::network::NodeId;
+use crate::work::Jobs;
 use crate::world::Event;
 
 /// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
@@ -84,6 +85,8 @@ pub struct Life {
     pub works: bool,
     /// How long that task takes, in nanoseconds.
     pub took_ns: u64,
+    /// What the workers do.
+    pub jobs: Jobs,
     /// The image of a checkpoint is being written.
     pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
     /// World time at which that is done.
@@ -92,6 +95,14 @@ pub struct Life {
 
 impl Default for Life {
     fn default() -> Self {
-        Self { wake_at: u64::MAX, recorder: None, works: false, took_ns: 0, flushing: None, flushed_at: 0 }
+        Self {
+            wake_at: u64::MAX,
+            recorder: None,
+            works: false,
+            took_ns: 0,
+            jobs: Jobs::default(),
+            flushing: None,
+            flushed_at: 0,
+        }
     }
 }

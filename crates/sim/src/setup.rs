@@ -26,7 +26,8 @@ use crate::network::{Network, NodeId, Profile};
 use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
-use crate::world::{ClientHost, Load, Seen, TaskTime, World};
+use crate::work::{TaskTime, Work, Workers};
+use crate::world::{ClientHost, Load, Seen, World};
 
 /// Names every simulated cluster.
 const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
@@ -73,6 +74,8 @@ pub struct Setup {
     pub request_ns: u64,
     /// Tasks keep the whole process from everything else, as they do in the node.
     pub inline: bool,
+    /// The workers of the replicas. Batches are then not executed tentatively.
+    pub workers: Option<Workers>,
     /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
     /// with it. Those that are not named have a clock that is right.
     pub clocks: Vec<(i64, u64)>,
@@ -104,6 +107,7 @@ impl Setup {
             task_time: (0, 0),
             request_ns: 0,
             inline: false,
+            workers: None,
             clocks: Vec::new(),
             page_bytes: 1024,
             liars: BTreeMap::new(),
@@ -198,6 +202,7 @@ impl<A: App> World<A> {
     /// Returns a world in which nothing has happened yet. Its replicas start with the first events.
     pub fn new(app: A, setup: Setup) -> Self {
         let Setup { seed, config, .. } = &setup;
+        assert!(setup.workers.is_none() || !config.tentative, "workers run committed batches only (PX-7)");
         let cluster = config.cluster;
         let mut keys_rng = Rng::new(*seed, Concern::Keys);
         let keys = Keys::new(&mut keys_rng, cluster, setup.clients);
@@ -256,10 +261,7 @@ impl<A: App> World<A> {
             hash: TraceHash::new(),
             trace: None,
             evidence: None,
-            task_time: setup.task_time,
-            request_ns: setup.request_ns,
-            inline: setup.inline,
-            task_rng: Rng::new(*seed, Concern::Executor),
+            work: Work::new(*seed, setup.task_time, setup.request_ns, setup.inline, setup.workers.clone()),
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
             page_bytes: setup.page_bytes,

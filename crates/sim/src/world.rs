@@ -28,6 +28,7 @@ use crate::scenario::Evidence;
 use crate::setup::{Keys, LiarMaker};
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
+use crate::work::Work;
 
 mod clients;
 mod faults;
@@ -60,19 +61,18 @@ pub enum Event {
         /// The process that began it.
         life: u32,
     },
-    /// The service is done with its task.
+    /// The service is done with its task, or goes on with a job.
     Ran {
         /// The process that began it.
         life: u32,
+        /// The job. None: the task.
+        job: Option<u64>,
     },
     /// A pause is over.
     Resume,
     /// A restart is due.
     Restart,
 }
-
-/// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
-pub type TaskTime = (u64, u64);
 
 /// A world. See the module.
 #[derive(Debug)]
@@ -102,12 +102,8 @@ pub struct World<A: App> {
     pub(crate) trace: Option<Trace>,
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
-    pub(crate) task_time: TaskTime,
-    /// How long the service takes for each request of a batch in addition, in nanoseconds.
-    pub(crate) request_ns: u64,
-    /// A task keeps its whole process from everything else.
-    pub(crate) inline: bool,
-    pub(crate) task_rng: Rng,
+    /// How long executions take, and who runs requests.
+    pub(crate) work: Work,
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
@@ -233,7 +229,7 @@ impl<A: App> World<A> {
             Event::Wake => self.wake(h),
             Event::Synced { life: of } if of == life => self.synced(h),
             Event::Flushed { life: of } if of == life => self.flushed(h),
-            Event::Ran { life: of } if of == life => self.ran(h),
+            Event::Ran { life: of, job } if of == life => self.ran(h, job),
             Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
             Event::Resume => self.resume(h),
             Event::Restart => self.restart(h),

@@ -71,6 +71,9 @@ pub(crate) struct Replay {
     /// Draw the run with a column for each node
     #[arg(long)]
     lanes: bool,
+    /// Execute requests in parallel, as in `sim run`
+    #[arg(long, conflicts_with_all = ["scenario", "recording"])]
+    workers: bool,
     /// Use only the faults of the first version of the swarm, to repeat an old seed
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
@@ -111,6 +114,7 @@ impl Replay {
             config: configured(&self.set, self.n, self.f)?,
             from: self.from.unwrap_or(0),
             at: self.at.unwrap_or(0),
+            workers: self.workers,
             plain: self.plain,
             show: self.show.iter().map(ToString::to_string).collect(),
             request: self.request.map(|RequestName { client, timestamp }| (client, timestamp)),
@@ -133,7 +137,12 @@ impl Replay {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
                 out::line(format!(
                     "\n{}",
-                    with_settings(&failure.to_string(), self.service, &self.set, flags(self.plain))
+                    with_settings(
+                        &failure.to_string(),
+                        self.service,
+                        &self.set,
+                        &flags(self.plain, self.workers)
+                    )
                 ));
                 Err(Failure::new(code, "the run failed"))
             }
@@ -236,6 +245,7 @@ mod tests {
             show: Vec::new(),
             request: None,
             lanes: false,
+            workers: false,
             plain: false,
         };
         let says = replay.run().unwrap_err().to_string();

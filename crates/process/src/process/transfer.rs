@@ -72,6 +72,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 Step::PageRestored { page } => {
                     watch.restored(*page);
                     self.queue.resume();
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.resume();
+                    }
                 }
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());

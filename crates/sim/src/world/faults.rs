@@ -7,7 +7,7 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::{Restart, Resume};
-use quorate_process::{Execution, INCARNATION_RANDOM_BITS};
+use quorate_process::INCARNATION_RANDOM_BITS;
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::Request;
@@ -117,17 +117,18 @@ impl<A: App> World<A> {
                 door.remove_client(ClientId::new(u64::try_from(client).unwrap_or(u64::MAX), 0));
             }
         }
-        let takes_time = self.task_time.1 > 0 || self.request_ns > 0;
-        let execution = match (takes_time, self.inline) {
-            (false, _) => Execution::Inline,
-            (true, true) => Execution::ServiceDeferred,
-            (true, false) => Execution::Deferred,
-        };
         let disk = DiskChanges::default();
         let process: HostProcess<A::Service> =
             HostProcess::new(id, &self.config, core, door, self.directory.clone(), executor, disk);
         let keys = Box::new(self.keys.clone());
-        let mut process = process.with_execution(execution).with_keys(keys).with_old_views().unpacked();
+        let mut process =
+            process.with_execution(self.work.execution()).with_keys(keys).with_old_views().unpacked();
+        if let Some(parallel) = self.work.parallel(id.index(), self.app.service()) {
+            process = match process.with_workers(parallel) {
+                Ok(process) => process,
+                Err(error) => unreachable!("the rules of a service are symmetric: {error}"),
+            };
+        }
         process.admit_clients(true);
         process.endpoint_mut().tick_from(self.hosts[h].clock.mono(self.at));
         let host = &mut self.hosts[h];

@@ -6,6 +6,7 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Deadline, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Timer};
 use quorate_process::{Observer, Outgoing};
 use quorate_service::page::Memory;
+use quorate_service::parallel::{Counters as Runs, WrongRule};
 use quorate_service::{Executor, Refusal};
 use quorate_wire::message::Checkpoint;
 use quorate_wire::{
@@ -120,6 +121,10 @@ impl<A: App> Observer<A::Service, Memory> for Watch<'_, A> {
         }
         world.counters.steps += 1;
         world.counters.signatures += u64::from(matches!(input, Input::SignatureChecked { .. }));
+        if let Input::Replied { seq, reply } = input {
+            let jobs = &mut world.hosts[*h].life_of.jobs;
+            jobs.replied(*seq, reply.client, reply.timestamp, reply.digest);
+        }
     }
 
     fn send(&mut self, message: &Outgoing<'_>) {
@@ -263,11 +268,40 @@ impl<A: App> Observer<A::Service, Memory> for Watch<'_, A> {
             return;
         }
         self.world.checkers.executed(self.id, seq, batch.digest(), replies);
+        let wrong = self.world.hosts[self.h].life_of.jobs.settled(seq, replies);
+        if let Some((client, timestamp)) = wrong.filter(|_| !self.world.work.forgives()) {
+            let text = format!(
+                "{} answered {client}'s {} before it had settled, and otherwise",
+                self.id, timestamp.0
+            );
+            self.world.checkers.note(Err(Violation::new("early replies (PX-C)", text, &[self.id])));
+        }
         if let Some(evidence) = &mut self.world.evidence {
             evidence.executed(replies);
         }
         if self.world.trace.is_some() {
             self.tell_executed(seq, batch, tentative, replies);
+        }
+    }
+
+    fn ran(&mut self, counters: &Runs) {
+        if self.correct {
+            self.world.counters.ran(counters);
+        }
+    }
+
+    fn wrong_rule(&mut self, wrong: &WrongRule) {
+        if !self.correct {
+            return;
+        }
+        self.world.counters.fault("wrong rule found");
+        if !self.world.work.forgives() {
+            let WrongRule { request, cell, .. } = wrong;
+            let text = format!(
+                "{}: request {} of n={} depends on one that the rules call independent, in {cell:?}",
+                self.id, request.index, request.seq.0
+            );
+            self.world.checkers.note(Err(Violation::new("rules of the service (PX-C)", text, &[self.id])));
         }
     }
 
@@ -357,6 +391,9 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
+        Input::Replied { seq, reply } => {
+            note(Tag::Replied, &[seq.0, reply.client.0, reply.timestamp.0], &reply.digest.0);
+        }
         Input::BurstEnd => note(Tag::BurstEnd, &[], &[]),
     }
 }
