@@ -94,10 +94,14 @@ impl Patience {
 /// Whether requests carry signatures (AU-5).
 ///
 /// A replica that could not authenticate a request expects signatures of its client for a time. A
-/// client that had to sign keeps doing so for a while: otherwise it would pay two time-outs a request. If
-/// it had to again soon after, the next while is twice as long, as is the probation.
+/// client that had to sign twice in a row keeps doing so for a while: otherwise it would pay two time-outs a request.
+/// Once may be for another reason, as when many clients start at the same time, and signatures would make that worse:
+/// they cost far more than what they replace. If it had to again soon after the while, the next one is twice as long, as
+/// is the probation.
 #[derive(Debug, Default)]
 pub(super) struct Signing {
+    /// The request before had to be signed.
+    had_to: bool,
     until_ns: u64,
     span_ns: u64,
 }
@@ -108,11 +112,17 @@ impl Signing {
         now.mono_ns < self.until_ns
     }
 
-    /// A request was answered only after it had been signed.
-    pub(super) fn had_to(&mut self, now: Now) {
+    /// A request was answered, and only after it had been signed if it `had_to` be. Returns whether the next ones carry
+    /// signatures from now on.
+    pub(super) fn note_answered(&mut self, now: Now, had_to: bool) -> bool {
         let again = now.mono_ns < self.until_ns.saturating_add(self.span_ns);
+        let before = core::mem::replace(&mut self.had_to, had_to);
+        if !(had_to && (before || again)) {
+            return false;
+        }
         self.span_ns = if again { self.span_ns.saturating_mul(2) } else { 0 }.clamp(SIGN_MIN_NS, SIGN_MAX_NS);
         self.until_ns = now.mono_ns.saturating_add(self.span_ns);
+        true
     }
 }
 
@@ -231,14 +241,19 @@ mod tests {
         let at = |seconds: u64| Now { mono_ns: seconds * 1000 * MS, wall_ns: 0 };
         let mut s = Signing::default();
         assert!(!s.is_on(at(0)));
-        s.had_to(at(10));
+        assert!(!s.note_answered(at(9), true) && !s.is_on(at(9)), "once may be for another reason");
+        assert!(s.note_answered(at(10), true));
         assert!(s.is_on(at(11)) && !s.is_on(at(12)));
-        s.had_to(at(13));
+        assert!(!s.note_answered(at(11), false), "signed from the start");
+        assert!(s.note_answered(at(13), true), "soon after the while, once is enough");
         assert!(s.is_on(at(16)) && !s.is_on(at(17)));
-        s.had_to(at(100));
+        for second in [98, 100] {
+            assert!(!s.note_answered(at(second), false) && !s.note_answered(at(second), true), "no row");
+        }
+        assert!(s.note_answered(at(100), true));
         assert!(s.is_on(at(101)) && !s.is_on(at(102)));
         for second in 103..400 {
-            s.had_to(at(second));
+            s.note_answered(at(second), true);
         }
         assert!(!s.is_on(at(399 + 301)), "never longer than five minutes");
     }
