@@ -27,6 +27,9 @@ pub(super) struct Patience {
     /// A smoothed 99th percentile: pulled up by an eighth of what exceeds it, down by a
     /// 99 times smaller share of what it exceeds.
     slow_ns: u64,
+    /// What nearly all exceed: pulled down by an eighth of what stays below it, and up very slowly. Nobody can answer much
+    /// faster, and no primary can raise it soon.
+    fast_ns: u64,
     observations: u32,
     /// The request before had to be sent again.
     was_resent: bool,
@@ -35,7 +38,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn new(config: &Config) -> Self {
         let (min_ns, max_ns) = (config.client_timeout_min_ns, config.client_timeout_max_ns);
-        Self { min_ns, max_ns, slow_ns: 0, observations: 0, was_resent: false }
+        Self { min_ns, max_ns, slow_ns: 0, fast_ns: 0, observations: 0, was_resent: false }
     }
 
     /// Records the time from sending a request to its result, from the first time and from the last one, and how often it
@@ -48,14 +51,27 @@ impl Patience {
     /// single one counts as more than twice the estimate. A primary that is lost holds one request of every lane up
     /// for as long as it takes to replace it, and that says nothing about the next one: taken at its word, it would
     /// make the next loss be noticed so much later. So one that was sent again does not count, unless the one before
-    /// was, too: if all take longer, the estimate doubles with every half a dozen.
+    /// was, too: if all take longer, the estimate doubles with every half a dozen. And if two in a row are answered at once
+    /// when they are sent again, then waiting is in vain, as for a primary that ignores a client until the others know of
+    /// its request: the estimate halves (L33).
     pub(super) fn observe(&mut self, all_ns: u64, last_ns: u64, again: u32) {
         let young = self.observations < OBSERVATIONS_MIN;
-        let needless = again == 1 && last_ns < self.slow_ns / 2;
+        let needless = again == 1 && last_ns < mutant!(M164, self.fast_ns, self.slow_ns) / 2;
         let (latency_ns, resent) = if needless { (all_ns, false) } else { (last_ns, again > 0) };
         let again = core::mem::replace(&mut self.was_resent, resent);
         if resent && !again && !young {
             return;
+        }
+        if resent && again && last_ns < self.slow_ns / 8 && !young {
+            self.slow_ns = (self.slow_ns / 2).max(last_ns);
+            return;
+        }
+        if !resent {
+            let (above, below) =
+                (latency_ns.saturating_sub(self.fast_ns), self.fast_ns.saturating_sub(latency_ns));
+            let first = self.observations == 0 || self.fast_ns == 0;
+            self.fast_ns += if first { above } else { (above / 800).min(self.fast_ns / 256) };
+            self.fast_ns -= below / 8;
         }
         let most = self.slow_ns.max(self.min_ns / 2).saturating_mul(2);
         let latency_ns = if young { latency_ns } else { latency_ns.min(most) };
@@ -233,6 +249,22 @@ mod tests {
             p.observe(u64::MAX, u64::MAX, 0);
         }
         assert_eq!(wait(&p, 0), 10_000 * MS);
+    }
+
+    /// L33: a primary makes requests slow, and then ignores the client until it has sent each of them to all.
+    #[test]
+    fn a_time_out_that_is_in_vain_becomes_shorter() {
+        let mut p = patience();
+        for ms in (0..40).map(|_| 2).chain((0..60).map(|_| 600)) {
+            p.observe(ms * MS, ms * MS, 0);
+        }
+        let long = wait(&p, 0);
+        assert!(long > 1_000 * MS, "{} ms", long / MS);
+        for _ in 0..12 {
+            let once = wait(&p, 0);
+            p.observe(once + 2 * MS, 2 * MS, 1);
+        }
+        assert!(wait(&p, 0) < 20 * MS, "{} ms", wait(&p, 0) / MS);
     }
 
     /// AU-5: it keeps signing for a while, longer each time that it has to again.
