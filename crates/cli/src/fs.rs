@@ -68,7 +68,7 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// When the command ends, a file that was copied in is durable.
+    /// With durability "sync", a file that was copied in is durable when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
     /// renames it. The new file keeps the mode of the old one, and if you may set them, the owner and the group. If the

@@ -24,7 +24,7 @@ const LANES: u16 = 64;
 /// Needs neither root nor a gateway: this process is a client of the cluster. It stays in the foreground. Ctrl-C or
 /// SIGTERM unmounts.
 ///
-///   - Data is durable when `write` returns.
+///   - With durability "sync", data is durable when `write` returns.
 ///   - Changes by other clients become visible within a second.
 ///   - File locks work only among the processes of this mount.
 ///   - Permissions are checked when a file is opened, for the user who opens it.

@@ -111,8 +111,9 @@ impl Init {
 
 /// Run one server of registers in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it. A server that was killed restarts with everything that it acknowledged. A server that
-/// lost its disk fetches all values from the other servers, and answers no reads until then.
+/// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
+/// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
+/// that has lost data fetches all values from the other servers, and answers no reads until then.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
