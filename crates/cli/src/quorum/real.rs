@@ -69,7 +69,7 @@ pub(super) struct Init {
     /// Number of clients to create keys for
     #[arg(long, default_value_t = 4)]
     clients: u16,
-    /// What servers write to disk before they answer
+    /// What servers write to disk before they answer. sync: everything. async and memory: less, for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
