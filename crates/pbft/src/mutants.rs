@@ -42,7 +42,7 @@ mutants! {
     M32 = 32, "reads-see-overlay", "Reads are served while a batch is tentative (RO-2).";
     M33 = 33, "one-checkpoint-enough", "One replica's word certifies a checkpoint to fetch (ST-1).";
     M34 = 34, "stable-with-weak", "f + 1 CHECKPOINTs make a checkpoint stable (CK-2).";
-    M35 = 35, "table-not-transferred", "The client table is not taken from a transferred state (ST-6, B17).";
+    M35 = 35, "table-not-transferred", "The request table is not rebuilt from a transferred state (ST-6, B17).";
     M36 = 36, "p-forgotten", "P is forgotten after one view change (VC-1).";
     M37 = 37, "executed-omitted", "Executed numbers are left out of a VIEW-CHANGE (VC-2).";
     M38 = 38, "new-view-unchecked", "A NEW-VIEW is entered without checking it (VV-3).";

@@ -16,19 +16,20 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
+    /// Tolerates Byzantine clients, and limits their writes that can appear after they were stopped; slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. After a Byzantine client has been stopped, at most one more write of it can appear
+    /// A write has three phases. After a Byzantine client was stopped, at most one more of its writes can appear
     Base,
     /// A write has two phases, or three if writes overlap. As base, but at most two more writes can appear
     #[default]
     Optimized,
-    /// A write has three phases. As base, but no write can appear after other clients have completed two writes
+    /// A write has three phases. As base, but no write can appear once other clients have completed two writes, one
+    /// after the other
     Strong,
     /// The phases of optimized, with the limit of strong
     StrongOptimized,

@@ -280,8 +280,8 @@ fn what_is_switched_off_is_not_used() {
     assert_eq!(test.full(1, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)], "f + 1, RO-6");
 }
 
-/// [BQS08, on optimistic reads] `reads = all`, `RO_RULE = first_nf`: one liar among the first n - f orders the read. By
-/// the other rule it costs one more reply.
+/// [BQS08, on optimistic reads] With `Reads::All` and `ReadRule::FirstReplies`, one liar among the first n - f replies
+/// makes the client order the read. With `ReadRule::FirstQuorum`, the liar costs one more reply.
 #[test]
 fn a_read_is_given_up_by_its_rule() {
     let ask = |read_rule| {
