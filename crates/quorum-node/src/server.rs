@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::crypto::Secrets;
 use crate::drive::{Drive, Sink};
-use crate::lie::{Lie, Seen};
+use crate::lie::{Falsifier, Lie, Seen};
 use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
 use crate::note::{Note, State};
 use crate::store::{Durability, Opened, Owner, Store};
@@ -43,8 +43,7 @@ struct Around {
     pushes: bool,
     /// Values that were forwarded by their version, oldest first.
     forwarded: VecDeque<(ObjectId, Version, Value)>,
-    lie: Option<Lie>,
-    lies: u64,
+    lie: Option<Falsifier>,
     now_ns: u64,
     refused: u64,
     rejects: BTreeMap<Reject, u64>,
@@ -52,8 +51,8 @@ struct Around {
 
 impl Sink for Around {
     fn send(&mut self, to: Principal, mut message: Message) {
-        if let Some(lie) = self.lie
-            && !lie.outgoing(to, &mut message, &mut self.lies)
+        if let Some(lie) = &mut self.lie
+            && !lie.outgoing(to, &mut message)
         {
             return;
         }
@@ -172,13 +171,9 @@ impl Server {
             })?;
         }
         store.begin(|object, out| _ = process.save(object, out))?;
-        let secrets = Secrets::new(
-            (member.members.cluster_id(), config.epoch),
-            id.into(),
-            member.signer.clone(),
-            member.verifier.clone(),
-            member.entropy,
-        );
+        let keys = (member.signer.clone(), member.verifier.clone(), member.entropy);
+        let epoch = (member.members.cluster_id(), config.epoch);
+        let secrets = || Secrets::new(epoch, id.into(), keys.0.clone(), keys.1.clone(), keys.2);
         let (waiting, key_interval_ns, core) =
             (member.settings.waiting, member.settings.key_interval_ns, member.settings.core);
         let state_bytes_max = member.settings.state_memory_max;
@@ -193,8 +188,7 @@ impl Server {
             watchers: Watchers::default(),
             pushes,
             forwarded: VecDeque::new(),
-            lie,
-            lies: 0,
+            lie: lie.map(|lie| Falsifier::new(lie, secrets())),
             now_ns: 0,
             refused: 0,
             rejects: BTreeMap::new(),
@@ -206,7 +200,7 @@ impl Server {
             config,
             settings,
             link: Link::new(id.into(), (auth, socket, directory, Some(lock)), carrier),
-            drive: Drive::new(process, secrets),
+            drive: Drive::new(process, secrets()),
             around,
             state_bytes_max,
             waiting,
@@ -277,7 +271,7 @@ impl Server {
                     .map_err(|error| failed(&error))?;
             }
         }
-        info!(server = %self.id, lies = self.around.lies, "stops");
+        info!(server = %self.id, lies = self.around.lie.as_ref().map_or(0, |lie| lie.told), "stops");
         self.around.store.close()
     }
 
@@ -340,11 +334,10 @@ impl Server {
         if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
             return self.around.rejected(from, Reject::Full);
         }
-        if let Some(lie) = self.around.lie {
+        if let Some(lie) = &mut self.around.lie {
             match lie.incoming(from, message) {
                 Seen::Yes => {}
                 Seen::Answered(body) => {
-                    self.around.lies += 1;
                     return self.around.held.push((from, Message { object: message.object, body }));
                 }
             }
