@@ -69,7 +69,7 @@ impl Lie {
 pub(crate) struct Falsifier {
     lie: Lie,
     /// The lies that were told.
-    pub(crate) told: u64,
+    told: u64,
     crypto: Secrets,
     /// BFT-BC: the lock of the request that is being answered.
     lock: Option<Digest>,
@@ -78,6 +78,11 @@ pub(crate) struct Falsifier {
 impl Falsifier {
     pub(crate) fn new(lie: Lie, crypto: Secrets) -> Self {
         Self { lie, told: 0, crypto, lock: None }
+    }
+
+    /// Returns how many lies were told.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
     }
 
     /// Says whether the server shall see this message; one that forgets answers in its place.

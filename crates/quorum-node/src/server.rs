@@ -271,7 +271,7 @@ impl Server {
                     .map_err(|error| failed(&error))?;
             }
         }
-        info!(server = %self.id, lies = self.around.lie.as_ref().map_or(0, |lie| lie.told), "stops");
+        info!(server = %self.id, lies = self.around.lie.as_ref().map_or(0, Falsifier::told), "stops");
         self.around.store.close()
     }
 
