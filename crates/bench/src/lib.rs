@@ -52,6 +52,7 @@ mod unreplicated;
 
 use anyhow::{Result, bail};
 
+pub use bqs::sockets::hosts::Cable;
 pub use effort::{Effort, Settings};
 pub use experiment::Experiment;
 pub use figure::Figure;
