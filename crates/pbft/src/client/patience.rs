@@ -253,7 +253,7 @@ mod tests {
 
     /// L33: a primary makes requests slow, and then ignores the client until it has sent each of them to all.
     #[test]
-    fn a_time_out_that_is_in_vain_becomes_shorter() {
+    fn l33_a_time_out_that_is_in_vain_becomes_shorter() {
         let mut p = patience();
         for ms in (0..40).map(|_| 2).chain((0..60).map(|_| 600)) {
             p.observe(ms * MS, ms * MS, 0);
