@@ -158,6 +158,7 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(10);
             w.u64(seq.0);
         }
+        Input::Unreadable => w.u8(11),
     }
 }
 
@@ -329,6 +330,7 @@ impl Scratch {
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
+            11 => step(now, &Input::Unreadable),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())

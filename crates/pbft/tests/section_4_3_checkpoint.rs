@@ -5,7 +5,7 @@ mod desk;
 
 use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_wire::Digest;
 use quorate_wire::id::SeqNum;
 use quorate_wire::message::{BodyMessage, Checkpoint, Kind};
@@ -127,7 +127,7 @@ fn a_checkpoint_that_is_not_held_here_is_fetched() {
 fn k10_one_word_for_a_future_checkpoint_is_not_enough() {
     let mut desk = Desk::new(R1);
     desk.checkpoint(R0, 1 << 40, Digest([5; 32]), true);
-    desk.pass(1_000);
+    desk.pass(300);
     assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
 }
 
@@ -161,7 +161,7 @@ fn b18_two_checkpoints_that_differ_certify_nothing() {
     let mut desk = Desk::new(R1);
     desk.checkpoint(R0, 64, Digest([5; 32]), true);
     desk.checkpoint(R2, 64, Digest([6; 32]), true);
-    desk.pass(1_000);
+    desk.pass(300);
     assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
 }
 
@@ -272,4 +272,40 @@ fn l24_a_batch_is_still_wanted_after_a_checkpoint() {
     desk.forget();
     desk.pass(100);
     assert_eq!(desk.sent(Kind::BodyFetch), 0);
+}
+
+/// ST-8: the next batch needs a page that cannot be read, and no other replica has it any more. The batches up to a
+/// checkpoint that others certify wait for that page, so the checkpoint is fetched. Those above it are executed again.
+#[test]
+fn a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    desk.hold_executions();
+    for n in 3..=6 {
+        desk.order(n, c(0), n, b"x");
+    }
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.pass(300);
+    assert!(fetches(&desk).is_empty(), "batches that were handed over are not overtaken");
+    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [4]);
+    desk.forget();
+    desk.fetched(4);
+    desk.end_executions();
+    assert_eq!(desk.executed(), [(5, false), (6, false)]);
+    assert_eq!(desk.replica.state().executed, SeqNum(6));
+}
+
+/// Without a later checkpoint there is nothing to fetch.
+#[test]
+fn a_page_that_nobody_has_is_waited_for_without_a_later_state() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    desk.input(Input::Unreadable);
+    desk.checkpoint(R0, 8, root(SeqNum(8)), false);
+    desk.input(Input::Unreadable);
+    assert!(fetches(&desk).is_empty());
 }

@@ -17,6 +17,7 @@ pub enum Tag {
     Durable,
     Start,
     Kept,
+    Unreadable,
     Send = 32,
     Persist,
     SetTimer,

@@ -1,7 +1,7 @@
 //! The state transfer's part of a drive. It has its own messages, which agreement never handles.
 
 use quorate_pbft::Now;
-use quorate_pbft::step::{Form, Lsn, Recipient};
+use quorate_pbft::step::{Form, Input, Lsn, Recipient};
 use quorate_service::transfer::Refusal;
 use quorate_service::{Executor, Service, Step, Steps};
 use quorate_wire::codec::Writer;
@@ -73,6 +73,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     watch.restored(*page);
                     self.queue.resume();
                 }
+                Step::PageMissing { .. } => self.step_core(now, Input::Unreadable, &[], watch),
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     self.disk.land();

@@ -357,5 +357,6 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
+        Input::Unreadable => note(Tag::Unreadable, &[], &[]),
     }
 }
