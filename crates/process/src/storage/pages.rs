@@ -352,6 +352,16 @@ impl<D: DiskIo> PageWriter<D> {
         Ok(())
     }
 
+    /// Returns the size of a page, in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Returns the pages of the last durable checkpoint in their order, with their slots.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.table.iter().map(|(page, entry)| (*page, entry.slot))
+    }
+
     /// Returns how many bytes have been written since the last sync.
     pub fn unsynced(&self) -> usize {
         self.unsynced
