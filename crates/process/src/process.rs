@@ -207,7 +207,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             Event::Datagram { source, bytes } => sender = self.receive(now, source, bytes, watch),
             Event::Clock => self.expire(now, watch),
             Event::Disk(DiskEvent::Durable(lsn)) => self.durable(now, lsn, watch),
-            Event::Disk(DiskEvent::Kept(seq)) => self.feed(now, Input::Kept { seq }, &[], watch),
             Event::Start => {
                 self.admit_clients(true);
                 self.feed(now, Input::Start, &[], watch);

@@ -7,7 +7,6 @@
 
 pub mod adversary;
 pub mod app;
-pub mod changes;
 pub mod checker;
 pub mod clock;
 pub mod command;

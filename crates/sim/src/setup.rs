@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
 use quorate_pbft::{Config, Replica, Resume};
-use quorate_process::{Directory, KeySource};
+use quorate_process::storage::owner::Owner;
+use quorate_process::{Directory, ImagePace, KeySource, Store as _};
 use quorate_service::registry::Client;
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::ClusterId;
@@ -18,7 +19,7 @@ use crate::app::{App, Double};
 use crate::checker::Checkers;
 use crate::clock::Clock;
 use crate::core::AnyCore;
-use crate::disk::{Disk, Pace};
+use crate::disk::{Disk, Pace, Paged};
 use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::{Host, Life};
@@ -78,6 +79,12 @@ pub struct Setup {
     pub clocks: Vec<(i64, u64)>,
     /// Bytes of a page of the state.
     pub page_bytes: usize,
+    /// How many pages of its state each replica keeps in memory that its disk has.
+    pub pages_in_memory: usize,
+    /// How long a log may be before the state is written, in bytes.
+    pub log_bytes_max: usize,
+    /// How much of an image is worked on between two events.
+    pub image_pace: ImagePace,
     /// Replicas that lie.
     pub liars: BTreeMap<ReplicaId, LiarMaker>,
     /// Replicas that run twice.
@@ -106,6 +113,9 @@ impl Setup {
             inline: false,
             clocks: Vec::new(),
             page_bytes: 1024,
+            pages_in_memory: usize::MAX,
+            log_bytes_max: 0,
+            image_pace: ImagePace::default(),
             liars: BTreeMap::new(),
             twins: Vec::new(),
             recorded: Vec::new(),
@@ -217,15 +227,16 @@ impl<A: App> World<A> {
                 life: 0,
                 clock: setup.clocks.get(index).map_or(Clock::RIGHT, |(off, rate)| Clock::usual(*off, *rate)),
                 key_time: 0,
-                disk: Disk::new(*seed, index, setup.disk),
+                disk: Disk::new(*seed, index, setup.disk, Owner { cluster: CLUSTER_ID, replica: *id }),
                 busy_until: 0,
                 away_since: 0,
-                image_ns: None,
                 process: None,
                 life_of: Life::default(),
                 missed: None,
                 old_disk: false,
                 amnesic: false,
+                imageless: false,
+                dies_writing: false,
             });
         }
         let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
@@ -263,6 +274,9 @@ impl<A: App> World<A> {
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
             page_bytes: setup.page_bytes,
+            pages_in_memory: setup.pages_in_memory,
+            log_bytes_max: setup.log_bytes_max,
+            image_pace: setup.image_pace,
             founders,
             clients_max: setup.clients,
             liars: setup.liars,
@@ -289,20 +303,30 @@ impl<A: App> World<A> {
         world
     }
 
-    /// Returns a new executor with the initial state.
-    pub(crate) fn executor(&self, first_rid: u64) -> Executor<A::Service> {
-        let Config { window, checkpoint_interval, clients_max, lanes_max, .. } = self.config;
+    /// Returns a new executor with the initial state, for host `h`.
+    pub(crate) fn executor(&self, h: usize, first_rid: u64) -> Executor<A::Service, Paged> {
+        let Config { window, checkpoint_interval, clients_max, lanes_max, durability, .. } = self.config;
         let options = Options {
             page_bytes: self.page_bytes,
             pages_max: 1 << 20,
             clients_max: u32::try_from(clients_max).unwrap_or(u32::MAX),
             lanes_max: u32::try_from(lanes_max).unwrap_or(u32::MAX),
             result_bytes_max: 8192,
-            checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 1,
+            checkpoints_max: usize::try_from(window / checkpoint_interval).unwrap_or(2) + 2,
             pool_pages_max: 256,
             first_rid,
         };
-        let executor = Executor::new(self.app.service(), self.config.domains(), options);
+        let domains = self.config.domains();
+        let keeps = durability != Durability::Memory;
+        let store = if keeps {
+            self.hosts[h].disk.store(domains.clone(), self.page_bytes, self.pages_in_memory)
+        } else {
+            Paged::in_memory(domains.clone(), self.page_bytes)
+        };
+        let mut executor = Executor::with_store(self.app.service(), domains, options, store);
+        if keeps {
+            executor.limit_transfer(executor.store().pages_max() / 2);
+        }
         match &self.founders {
             None => executor,
             Some(founders) => executor.governed(founders.clone()),

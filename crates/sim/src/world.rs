@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
-use quorate_process::{Directory, Event as Happens};
+use quorate_process::{Directory, Event as Happens, ImagePace};
 use quorate_service::registry::Client;
 use quorate_wire::{Kind, Principal, ReplicaId, Source};
 
@@ -50,12 +50,14 @@ pub enum Event {
     Arrive(Frame),
     /// A timer, or something else with a deadline, is due.
     Wake,
-    /// A sync of the log is over.
+    /// The time of a job of the log's writer is over.
     Synced {
         /// The process that began it.
         life: u32,
+        /// The number of the job.
+        job: u64,
     },
-    /// The image of a checkpoint is on the disk.
+    /// The time of the writer of the pages is over.
     Flushed {
         /// The process that began it.
         life: u32,
@@ -111,6 +113,9 @@ pub struct World<A: App> {
     pub(crate) adversary_rng: Rng,
     pub(crate) keys_rng: Rng,
     pub(crate) page_bytes: usize,
+    pub(crate) pages_in_memory: usize,
+    pub(crate) log_bytes_max: usize,
+    pub(crate) image_pace: ImagePace,
     /// The clients that are accepted from the start, if the state has a client registry.
     pub(crate) founders: Option<BTreeMap<u64, Client>>,
     /// The number of clients, accepted or not.
@@ -231,7 +236,7 @@ impl<A: App> World<A> {
                 self.heard = None;
             }
             Event::Wake => self.wake(h),
-            Event::Synced { life: of } if of == life => self.synced(h),
+            Event::Synced { life: of, job } if of == life => self.synced(h, job),
             Event::Flushed { life: of } if of == life => self.flushed(h),
             Event::Ran { life: of } if of == life => self.ran(h),
             Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
@@ -251,7 +256,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// After each event: what may leave leaves, a sync begins, and the next wake-up is scheduled.
+    /// After each event: what may leave leaves, jobs of the disk begin, and the next wake-up is scheduled.
     pub(crate) fn settle(&mut self, h: usize) {
         self.flush(h);
         let host = &mut self.hosts[h];
@@ -263,12 +268,15 @@ impl<A: App> World<A> {
         if let Some(at) = wake {
             host.life_of.wake_at = at;
         }
-        let sync = host.disk.begin_sync();
+        let (job, pages) = (host.disk.begin_log_job(), host.disk.begin_pages());
+        if let Some(took) = pages {
+            self.schedule(self.at + took, node, Event::Flushed { life });
+        }
         if let Some(at) = wake {
             self.schedule(at, node, Event::Wake);
         }
-        if let Some(took) = sync {
-            self.schedule(self.at + took, node, Event::Synced { life });
+        if let Some((job, took)) = job {
+            self.schedule(self.at + took, node, Event::Synced { life, job });
         }
     }
 

@@ -17,7 +17,7 @@ use quorate_process::storage::starts::LogState;
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::{Executor, Options};
-use quorate_sim::disk::files::{LOG_ENDING, SimFiles};
+use quorate_sim::disk::files::{LOG_ENDING, Remains, SimFiles, Space};
 use quorate_sim::rng::{Concern, Rng};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
@@ -128,27 +128,31 @@ impl Replica {
 
     /// Starts, up to what the disk has of the log.
     fn open(&mut self) -> Past {
+        self.try_open().unwrap()
+    }
+
+    fn try_open(&mut self) -> Result<Past, DiskError> {
         self.executor = executor(&self.files, &mut self.rng);
-        let opened = Storage::open(&self.files, OWNER, Durability::Sync, 1_700_000_000, SEGMENT_BYTES);
-        let (mut storage, past) = opened.unwrap();
+        let (mut storage, past) =
+            Storage::open(&self.files, OWNER, Durability::Sync, 1_700_000_000, SEGMENT_BYTES)?;
         let is_lost = matches!(past, Past::Lost(_));
         assert!(storage.starts() > self.starts, "a start that is not counted");
-        self.starts = storage.starts();
-        let loaded = storage.load(&mut self.executor).unwrap();
+        let (starts, loaded) = (storage.starts(), storage.load(&mut self.executor)?);
         assert!(!is_lost || loaded.is_none());
         if let Some((seq, root)) = loaded {
             assert_eq!(self.roots.get(&seq.0), Some(&root), "the image is of another state");
             assert_eq!(self.executor.recompute(), root);
         }
-        self.writers = storage.begin(&self.executor, self.rng.bits()).unwrap();
-        past
+        self.writers = storage.begin(&self.executor, self.rng.bits())?;
+        self.starts = starts;
+        Ok(past)
     }
 
     /// Starts after a crash: all that was durable is there. Returns whether the image is, which may have rotted.
     fn restart(&mut self, may_be_rotten: bool) -> bool {
         let records = match self.open() {
             Past::Nothing => {
-                assert_eq!(self.starts, 1, "nothing is left");
+                assert_eq!(self.durable, 0, "nothing is left");
                 return true;
             }
             Past::Lost(why) => panic!("a crash has made it forget: {why}"),
@@ -220,9 +224,10 @@ impl Replica {
         run: impl Fn(&mut Writers<SimFiles>) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
         let Some(writers) = &mut self.writers else { panic!("it has begun to write") };
-        self.files.set_full(self.rng.one_in(6));
+        let space = if self.rng.one_in(6) { Space::NoneToGrow } else { Space::Enough };
+        self.files.set_space(space);
         let mut done = run(writers);
-        self.files.set_full(false);
+        self.files.set_space(Space::Enough);
         if done.as_ref().is_err_and(DiskError::is_full) {
             self.seen.full += 1;
             done = run(writers);
@@ -342,8 +347,8 @@ impl Replica {
 
     fn die(&mut self) {
         self.writers = None;
-        let loses_all = self.rng.one_in(4);
-        self.files.crash(&mut self.rng, loses_all);
+        let remains = if self.rng.one_in(4) { Remains::Nothing } else { Remains::Any };
+        self.files.crash(&mut self.rng, remains);
     }
 
     /// Flips a bit of a page on the disk, if there is one.
@@ -426,6 +431,32 @@ fn damage(seed: u64) {
     replica.die();
     let Past::Log { records, .. } = replica.open() else { panic!("it has rejoined") };
     assert_eq!(records.len(), 1);
+}
+
+/// The power goes within a start, first of a new replica and then of one with a log and an image.
+fn cut_starts(seed: u64) {
+    let mut replica = Replica::new(seed);
+    for round in 0..4 {
+        for _ in 0..3 {
+            replica.files.set_fuse(replica.rng.index(14));
+            if replica.try_open().is_err() {
+                replica.die();
+            }
+            replica.files.end_fuse();
+            if replica.writers.is_some() {
+                replica.die();
+            }
+        }
+        assert!(replica.restart(false), "round {round}");
+        replica.steps(1, 30);
+        replica.die();
+    }
+}
+
+#[test]
+fn a_start_that_is_cut_off_loses_nothing() {
+    let _alone = alone();
+    (0..100).for_each(cut_starts);
 }
 
 #[test]

@@ -37,14 +37,15 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// The time of the first task is over: does the task, and begins the next.
     #[cold]
     pub(super) fn work(&mut self, now: Now, took_ns: u64, watch: &mut impl Observer<S, P>) {
-        if core::mem::take(&mut self.is_working)
-            && let Some(task) = self.queue.take()
-        {
+        if !core::mem::take(&mut self.is_working) {
+            return;
+        }
+        if let Some(task) = self.take_task() {
             self.worked_ns = took_ns;
             self.run(now, task, watch);
             self.worked_ns = 0;
-            self.run_tasks(now, watch);
         }
+        self.run_tasks(now, watch);
     }
 
     /// Returns whether a task can be done now that could not be done when it was added.
@@ -59,13 +60,22 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.queue.is_empty() || self.execution != Execution::Inline && self.begins_to_work() {
             return None;
         }
+        self.take_task()
+    }
+
+    #[inline]
+    fn take_task(&mut self) -> Option<Task<(ClientId, Arc<SignatureCheck>)>> {
         if self.queue.is_parked() || self.must_wait() { self.queue.take_ahead() } else { self.queue.take() }
     }
 
-    /// Returns whether the first task needs some time, where tasks are deferred. It has begun then.
+    /// Returns whether the next task needs some time, where tasks are deferred. It has begun then.
     fn begins_to_work(&mut self) -> bool {
-        let is_long = self.queue.first().is_some_and(Task::is_long);
-        self.is_working = self.is_working || is_long || self.execution == Execution::Deferred;
+        if !self.is_working {
+            let waits = self.queue.is_parked() || self.must_wait();
+            let is_long = !waits && self.queue.first().is_some_and(Task::is_long);
+            let is_there = !waits || self.queue.has_ahead();
+            self.is_working = is_long || is_there && self.execution == Execution::Deferred;
+        }
         self.is_working
     }
 
@@ -200,6 +210,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[cold]
     fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
+        watch.unreadable(fault.page);
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.repair(now.mono_ns, fault, &self.peers, &mut steps);

@@ -5,8 +5,8 @@ use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 use quorate_wire::{ReplicaId, ViewNum};
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::adversary::client::Forgery;
 use crate::report::Rule;
 use crate::world::Load;

@@ -5,8 +5,8 @@ use quorate_pbft::step::Milestone;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::liars::backups::ForgetsSince;
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::setup::Setup;
 use crate::world::Load;
 

@@ -94,7 +94,7 @@ impl<A: App> World<A> {
         for host in self.hosts.iter().filter(|host| host.correct) {
             let Some(process) = &host.process else { continue };
             // What was damaged behind its back, and was not repaired yet, is no fault of the service's.
-            if self.checkers.facts(host.id).damaged {
+            if self.checkers.facts(host.id).damaged || host.disk.is_rotten() {
                 continue;
             }
             let audited = self.app.audit(process.executor().view());

@@ -106,7 +106,7 @@ const ORDERS: &[(&str, Order)] = &[
         &[
             "clock describe expected hash pool queue rng summary trace",
             "disk follow lanes network recording",
-            "changes core",
+            "core",
             "app",
             "checker",
             "governed",
