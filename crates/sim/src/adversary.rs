@@ -25,6 +25,7 @@ use crate::rng::Rng;
 pub mod backup;
 pub mod client;
 pub mod collusion;
+pub mod maker;
 pub mod mutate;
 pub mod named;
 pub mod noise;

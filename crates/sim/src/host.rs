@@ -11,8 +11,8 @@ use crate::clock::Clock;
 use crate::core::AnyCore;
 use crate::disk::side::DiskSide;
 use crate::disk::{Disk, Paged};
+use crate::event::Event;
 use crate::network::NodeId;
-use crate::world::Event;
 
 /// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
 pub const MISSED_MAX: usize = 512;

@@ -34,6 +34,7 @@ use crate::summary::Counters;
 use crate::swarm;
 use crate::trace::Line;
 use crate::world::World;
+use crate::world::evidence::Evidence;
 
 pub mod backup;
 pub mod bugs;
@@ -43,7 +44,6 @@ pub mod client;
 pub mod decision;
 pub mod disk;
 pub mod durable;
-pub mod evidence;
 pub mod found;
 mod found_liars;
 pub mod healed;
@@ -58,7 +58,6 @@ pub mod stage;
 pub mod twins;
 pub mod views;
 
-pub use evidence::Evidence;
 pub use row::{BOTH, Expect, Scenario, one_each};
 pub use stage::{Ended, Stage};
 

@@ -3,9 +3,10 @@
 //!
 //! | Part | Where |
 //! |---|---|
-//! | the queue, time, what an event does | here |
-//! | the events of a process, what it sends, its tasks and its disk | `run.rs` |
+//! | the queue, time | here |
+//! | what an event does at a host: its process, what that sends, its tasks and its disk | `run.rs` |
 //! | what is observed of a process | `watch.rs` |
+//! | the beginning | `build.rs` |
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
 
@@ -13,23 +14,26 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
-use quorate_process::{Directory, Event as Happens, ImagePace};
+use quorate_process::{Directory, ImagePace};
 use quorate_service::registry::Client;
-use quorate_wire::{Kind, Principal, ReplicaId, Source};
+use quorate_wire::{Kind, Principal, ReplicaId};
 
+use crate::adversary::maker::LiarMaker;
 use crate::app::App;
 use crate::checker::{Checkers, Violation};
+use crate::event::Event;
 use crate::hash::TraceHash;
-use crate::host::{Host, HostProcess, MISSED_MAX};
+use crate::host::{Host, HostProcess};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
-use crate::scenario::Evidence;
-use crate::setup::{Keys, LiarMaker};
+use crate::setup::{Keys, TaskTime};
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
 
+mod build;
 mod clients;
+pub mod evidence;
 mod faults;
 mod look;
 mod run;
@@ -37,44 +41,7 @@ mod turn;
 mod watch;
 
 pub use clients::{ClientHost, Lane, Load, Seen};
-
-/// Something that happens to one node.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A process begins.
-    Start {
-        /// Which.
-        life: u32,
-    },
-    /// A frame arrives.
-    Arrive(Frame),
-    /// A timer, or something else with a deadline, is due.
-    Wake,
-    /// The time of a job of the log's writer is over.
-    Synced {
-        /// The process that began it.
-        life: u32,
-        /// The number of the job.
-        job: u64,
-    },
-    /// The time of the writer of the pages is over.
-    Flushed {
-        /// The process that began it.
-        life: u32,
-    },
-    /// The service is done with its task.
-    Ran {
-        /// The process that began it.
-        life: u32,
-    },
-    /// A pause is over.
-    Resume,
-    /// A restart is due.
-    Restart,
-}
-
-/// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
-pub type TaskTime = (u64, u64);
+use evidence::Evidence;
 
 /// A world. See the module.
 #[derive(Debug)]
@@ -210,76 +177,6 @@ impl<A: App> World<A> {
         (node.index() < self.hosts.len()).then_some(node.index())
     }
 
-    fn on_host(&mut self, h: usize, event: Event) {
-        let host = &mut self.hosts[h];
-        if let Some(missed) = &mut host.missed
-            && !matches!(event, Event::Resume | Event::Restart)
-        {
-            let room = !matches!(event, Event::Arrive(_)) || missed.len() < MISSED_MAX;
-            if room {
-                missed.push_back(event);
-            } else {
-                self.counters.overflowed += 1;
-            }
-            return;
-        }
-        if self.at < host.busy_until && !matches!(event, Event::Ran { .. } | Event::Resume | Event::Restart) {
-            let (until, node) = (host.busy_until, host.node);
-            return self.schedule(until, node, event);
-        }
-        let life = host.life;
-        match event {
-            Event::Start { life: of } if of == life => self.feed(h, Happens::Start),
-            Event::Arrive(frame) => {
-                self.heard = head_of(&frame);
-                self.feed(h, Happens::Datagram { source: Source::UNKNOWN, bytes: &frame });
-                self.heard = None;
-            }
-            Event::Wake => self.wake(h),
-            Event::Synced { life: of, job } if of == life => self.synced(h, job),
-            Event::Flushed { life: of } if of == life => self.flushed(h),
-            Event::Ran { life: of } if of == life => self.ran(h),
-            Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
-            Event::Resume => self.resume(h),
-            Event::Restart => self.restart(h),
-        }
-        self.settle(h);
-    }
-
-    /// Whatever has a deadline and is due.
-    fn wake(&mut self, h: usize) {
-        let life = &mut self.hosts[h].life_of;
-        // Otherwise an earlier deadline has been moved since.
-        if self.at >= life.wake_at {
-            life.wake_at = u64::MAX;
-            self.feed(h, Happens::Clock);
-        }
-    }
-
-    /// After each event: what may leave leaves, jobs of the disk begin, and the next wake-up is scheduled.
-    pub(crate) fn settle(&mut self, h: usize) {
-        self.flush(h);
-        let host = &mut self.hosts[h];
-        let (node, life) = (host.node, host.life);
-        let Some(process) = &mut host.process else { return };
-        let due = process.due();
-        let wake = (due != u64::MAX).then(|| host.clock.when(due));
-        let wake = wake.filter(|at| *at < host.life_of.wake_at);
-        if let Some(at) = wake {
-            host.life_of.wake_at = at;
-        }
-        let (job, pages) = (host.disk.begin_log_job(), host.disk.begin_pages());
-        if let Some(took) = pages {
-            self.schedule(self.at + took, node, Event::Flushed { life });
-        }
-        if let Some(at) = wake {
-            self.schedule(at, node, Event::Wake);
-        }
-        if let Some((job, took)) = job {
-            self.schedule(self.at + took, node, Event::Synced { life, job });
-        }
-    }
-
     /// Adds which message it is about to the reason for turning one away.
     pub(crate) fn with_what_was_heard(&self, reason: String) -> String {
         match self.heard {
@@ -321,11 +218,4 @@ impl<A: App> World<A> {
 /// Returns the body of a frame that has been admitted.
 fn body_of(frame: &[u8]) -> &[u8] {
     quorate_wire::frame::Frame::decode(frame).map_or(&[], |frame| frame.body)
-}
-
-/// Returns the kind of a frame and who says that it is theirs.
-fn head_of(frame: &[u8]) -> Option<(Kind, Principal)> {
-    let kind = Kind::from_wire(*frame.get(3)?).ok()?;
-    let sender = frame.get(8..16)?.try_into().ok()?;
-    Some((kind, Principal::from_wire(u64::from_le_bytes(sender))))
 }

@@ -10,14 +10,15 @@ use super::command::{Command, Fault, Filter};
 use super::options;
 use super::puppet::Puppet;
 use super::traffic::{Links, Rule, Traffic};
+use crate::adversary::maker::LiarMaker;
 use crate::adversary::roster;
 use crate::app::{App, KvApp};
 use crate::disk::Disk;
+use crate::event::Event;
 use crate::lanes;
 use crate::network::{Flight, NodeId};
-use crate::setup::LiarMaker;
 use crate::trace::{Line, What};
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// Time for a new cluster to settle, in nanoseconds.
 const SETTLING_NS: u64 = 10_000_000;
