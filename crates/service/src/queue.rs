@@ -244,7 +244,9 @@ mod tests {
     #[test]
     fn a_page_that_comes_late_does_not_overtake_a_fetch() {
         let mut queue = Queue::default();
-        [execute(1), execute(2), fetch(2)].into_iter().for_each(|task| queue.push(task));
+        for task in [execute(1), execute(2), fetch(2)] {
+            queue.push(task);
+        }
         let first = queue.take().unwrap();
         queue.park(first);
         queue.resume();

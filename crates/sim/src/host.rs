@@ -19,6 +19,7 @@ pub const MISSED_MAX: usize = 512;
 
 /// A machine: its disk and clock outlive the process.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Host<S: Service> {
     /// Which replica runs here. Two hosts with the same one are twins.
     pub id: ReplicaId,
