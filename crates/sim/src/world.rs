@@ -3,8 +3,8 @@
 //!
 //! | Part | Where |
 //! |---|---|
-//! | the queue, time | here |
-//! | what an event does at a host: its process, what that sends, its tasks and its disk | `run.rs` |
+//! | the queue, time, what an event does | here |
+//! | the events of a process, what it sends, its tasks and its disk | `run.rs` |
 //! | what is observed of a process | `watch.rs` |
 //! | the beginning | `build.rs` |
 //! | clients and their workload | `clients.rs` |
@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
-use quorate_process::{Directory, ImagePace};
+use quorate_process::{Directory, Event as Happens, ImagePace};
 use quorate_service::registry::Client;
-use quorate_wire::{Kind, Principal, ReplicaId};
+use quorate_wire::{Kind, Principal, ReplicaId, Source};
 
 use crate::adversary::maker::LiarMaker;
 use crate::app::App;
 use crate::checker::{Checkers, Violation};
 use crate::event::Event;
 use crate::hash::TraceHash;
-use crate::host::{Host, HostProcess};
+use crate::host::{Host, HostProcess, MISSED_MAX};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
@@ -56,48 +56,48 @@ pub struct World<A: App> {
     pub(crate) step: u64,
     /// After this many steps the world stops: for looking at a moment.
     pub(crate) halt_at: u64,
-    pub(crate) queue: Queue<(NodeId, Event)>,
+    queue: Queue<(NodeId, Event)>,
     pub(crate) hosts: Vec<Host<A::Service>>,
     pub(crate) clients: Vec<ClientHost>,
     /// The hosts of each replica: two if it has a twin.
     pub(crate) addresses: Vec<Vec<NodeId>>,
     pub(crate) network: Network,
     pub(crate) checkers: Checkers,
-    pub(crate) load: Load,
+    load: Load,
     /// The clients' history.
     pub(crate) seen: Seen,
     pub(crate) counters: Counters,
-    pub(crate) hash: TraceHash,
+    hash: TraceHash,
     pub(crate) trace: Option<Trace>,
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
-    pub(crate) task_time: TaskTime,
+    task_time: TaskTime,
     /// How long the service takes for each request of a batch in addition, in nanoseconds.
-    pub(crate) request_ns: u64,
+    request_ns: u64,
     /// A task keeps its whole process from everything else.
-    pub(crate) inline: bool,
-    pub(crate) task_rng: Rng,
-    pub(crate) adversary_rng: Rng,
-    pub(crate) keys_rng: Rng,
-    pub(crate) page_bytes: usize,
-    pub(crate) pages_in_memory: usize,
-    pub(crate) log_bytes_max: usize,
-    pub(crate) image_pace: ImagePace,
+    inline: bool,
+    task_rng: Rng,
+    adversary_rng: Rng,
+    keys_rng: Rng,
+    page_bytes: usize,
+    pages_in_memory: usize,
+    log_bytes_max: usize,
+    image_pace: ImagePace,
     /// The clients that are accepted from the start, if the state has a client registry.
-    pub(crate) founders: Option<BTreeMap<u64, Client>>,
+    founders: Option<BTreeMap<u64, Client>>,
     /// The number of clients, accepted or not.
-    pub(crate) clients_max: usize,
-    pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
+    clients_max: usize,
+    liars: BTreeMap<ReplicaId, LiarMaker>,
     /// The message that is being handled, and whose it is: for the trace.
-    pub(crate) heard: Option<(Kind, Principal)>,
+    heard: Option<(Kind, Principal)>,
     /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
     pub(crate) held: Option<VecDeque<Flight>>,
     /// The replicas whose inputs are recorded.
-    pub(crate) recorded: Vec<ReplicaId>,
-    pub(crate) client_actions: ClientActions,
+    recorded: Vec<ReplicaId>,
+    client_actions: ClientActions,
     /// The places of the nodes.
-    pub(crate) directory: Directory,
-    pub(crate) flights: Vec<Flight>,
+    directory: Directory,
+    flights: Vec<Flight>,
 }
 
 impl<A: App> World<A> {
@@ -177,6 +177,80 @@ impl<A: App> World<A> {
         (node.index() < self.hosts.len()).then_some(node.index())
     }
 
+    fn on_host(&mut self, h: usize, event: Event) {
+        let host = &mut self.hosts[h];
+        if let Some(missed) = &mut host.missed
+            && !matches!(event, Event::Resume | Event::Restart)
+        {
+            let room = !matches!(event, Event::Arrive(_)) || missed.len() < MISSED_MAX;
+            if room {
+                missed.push_back(event);
+            } else {
+                self.counters.overflowed += 1;
+            }
+            return;
+        }
+        if self.at < host.busy_until && !matches!(event, Event::Ran { .. } | Event::Resume | Event::Restart) {
+            let (until, node) = (host.busy_until, host.node);
+            return self.schedule(until, node, event);
+        }
+        let life = host.life;
+        let mut dies = None;
+        match event {
+            Event::Start { life: of } if of == life => self.feed(h, Happens::Start),
+            Event::Arrive(frame) => {
+                self.heard = head_of(&frame);
+                self.feed(h, Happens::Datagram { source: Source::UNKNOWN, bytes: &frame });
+                self.heard = None;
+            }
+            Event::Wake => self.wake(h),
+            Event::Synced { life: of, job } if of == life => dies = self.synced(h, job),
+            Event::Flushed { life: of } if of == life => dies = self.flushed(h),
+            Event::Ran { life: of } if of == life => self.ran(h),
+            Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
+            Event::Resume => self.resume(h),
+            Event::Restart => self.restart(h),
+        }
+        if let Some(how) = dies {
+            self.die(h, how);
+        }
+        self.settle(h);
+    }
+
+    /// Whatever has a deadline and is due.
+    fn wake(&mut self, h: usize) {
+        let life = &mut self.hosts[h].life_of;
+        // Otherwise an earlier deadline has been moved since.
+        if self.at >= life.wake_at {
+            life.wake_at = u64::MAX;
+            self.feed(h, Happens::Clock);
+        }
+    }
+
+    /// After each event: what may leave leaves, jobs of the disk begin, and the next wake-up is scheduled.
+    pub(crate) fn settle(&mut self, h: usize) {
+        self.flush(h);
+        let host = &mut self.hosts[h];
+        let (node, life) = (host.node, host.life);
+        let Some(process) = &mut host.process else { return };
+        let due = process.due();
+        let wake = (due != u64::MAX).then(|| host.clock.when(due));
+        let wake = wake.filter(|at| *at < host.life_of.wake_at);
+        if let Some(at) = wake {
+            host.life_of.wake_at = at;
+        }
+        let (job, pages) = (host.disk.begin_log_job(), host.disk.begin_pages());
+        if let Some(took) = pages {
+            self.schedule(self.at + took, node, Event::Flushed { life });
+        }
+        if let Some(at) = wake {
+            self.schedule(at, node, Event::Wake);
+        }
+        if let Some((job, took)) = job {
+            self.schedule(self.at + took, node, Event::Synced { life, job });
+        }
+    }
+
     /// Adds which message it is about to the reason for turning one away.
     pub(crate) fn with_what_was_heard(&self, reason: String) -> String {
         match self.heard {
@@ -218,4 +292,11 @@ impl<A: App> World<A> {
 /// Returns the body of a frame that has been admitted.
 fn body_of(frame: &[u8]) -> &[u8] {
     quorate_wire::frame::Frame::decode(frame).map_or(&[], |frame| frame.body)
+}
+
+/// Returns the kind of a frame and who says that it is theirs.
+fn head_of(frame: &[u8]) -> Option<(Kind, Principal)> {
+    let kind = Kind::from_wire(*frame.get(3)?).ok()?;
+    let sender = frame.get(8..16)?.try_into().ok()?;
+    Some((kind, Principal::from_wire(u64::from_le_bytes(sender))))
 }

@@ -196,7 +196,7 @@ impl<A: App> World<A> {
         self.hosts[h].dies_writing = self.hosts[h].is_up();
     }
 
-    pub(super) fn cut_power(&mut self, h: usize, how: PowerCut) {
+    fn cut_power(&mut self, h: usize, how: PowerCut) {
         let host = &mut self.hosts[h];
         if host.process.take().is_none() {
             return;
@@ -211,6 +211,17 @@ impl<A: App> World<A> {
         host.amnesic |= self.config.durability != Durability::Sync;
         self.counters.fault("crash");
         self.tell(h, || What::Fault("crashes".to_owned()));
+    }
+
+    /// The process on host `h` ends: the power goes within a write, or its disk has failed. Then it stops, and never
+    /// tries that again (GC-4). It starts again later.
+    pub(super) fn die(&mut self, h: usize, how: PowerCut) {
+        if how == PowerCut::Anytime {
+            self.counters.disk("syncs failed");
+            self.tell(h, || What::Fault("cannot write to its disk".to_owned()));
+        }
+        self.cut_power(h, how);
+        self.restart_later(h, RETRY_NS);
     }
 
     /// Lets the power go within the next start of host `h`, which is tried again.

@@ -4,92 +4,15 @@ use quorate_pbft::step::{Actions, Now};
 use quorate_process::storage::starts::LogState;
 use quorate_process::{DiskEvent, Event as Happens, Place, Transport};
 use quorate_service::Task;
-use quorate_wire::{Kind, Principal, Source};
 
 use super::World;
 use super::watch::Watch;
 use crate::app::App;
 use crate::disk::{Ended, PowerCut};
 use crate::event::Event;
-use crate::host::MISSED_MAX;
 use crate::network::{Frame, NodeId};
-use crate::trace::What;
-
-/// When a process starts again that its disk has stopped, in nanoseconds.
-const RESTART_NS: u64 = 20_000_000;
 
 impl<A: App> World<A> {
-    /// Something happens at a host.
-    pub(super) fn on_host(&mut self, h: usize, event: Event) {
-        let host = &mut self.hosts[h];
-        if let Some(missed) = &mut host.missed
-            && !matches!(event, Event::Resume | Event::Restart)
-        {
-            let room = !matches!(event, Event::Arrive(_)) || missed.len() < MISSED_MAX;
-            if room {
-                missed.push_back(event);
-            } else {
-                self.counters.overflowed += 1;
-            }
-            return;
-        }
-        if self.at < host.busy_until && !matches!(event, Event::Ran { .. } | Event::Resume | Event::Restart) {
-            let (until, node) = (host.busy_until, host.node);
-            return self.schedule(until, node, event);
-        }
-        let life = host.life;
-        match event {
-            Event::Start { life: of } if of == life => self.feed(h, Happens::Start),
-            Event::Arrive(frame) => {
-                self.heard = head_of(&frame);
-                self.feed(h, Happens::Datagram { source: Source::UNKNOWN, bytes: &frame });
-                self.heard = None;
-            }
-            Event::Wake => self.wake(h),
-            Event::Synced { life: of, job } if of == life => self.synced(h, job),
-            Event::Flushed { life: of } if of == life => self.flushed(h),
-            Event::Ran { life: of } if of == life => self.ran(h),
-            Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
-            Event::Resume => self.resume(h),
-            Event::Restart => self.restart(h),
-        }
-        self.settle(h);
-    }
-
-    /// Whatever has a deadline and is due.
-    fn wake(&mut self, h: usize) {
-        let life = &mut self.hosts[h].life_of;
-        // Otherwise an earlier deadline has been moved since.
-        if self.at >= life.wake_at {
-            life.wake_at = u64::MAX;
-            self.feed(h, Happens::Clock);
-        }
-    }
-
-    /// After each event: what may leave leaves, jobs of the disk begin, and the next wake-up is scheduled.
-    pub(crate) fn settle(&mut self, h: usize) {
-        self.flush(h);
-        let host = &mut self.hosts[h];
-        let (node, life) = (host.node, host.life);
-        let Some(process) = &mut host.process else { return };
-        let due = process.due();
-        let wake = (due != u64::MAX).then(|| host.clock.when(due));
-        let wake = wake.filter(|at| *at < host.life_of.wake_at);
-        if let Some(at) = wake {
-            host.life_of.wake_at = at;
-        }
-        let (job, pages) = (host.disk.begin_log_job(), host.disk.begin_pages());
-        if let Some(took) = pages {
-            self.schedule(self.at + took, node, Event::Flushed { life });
-        }
-        if let Some(at) = wake {
-            self.schedule(at, node, Event::Wake);
-        }
-        if let Some((job, took)) = job {
-            self.schedule(self.at + took, node, Event::Synced { life, job });
-        }
-    }
-
     /// Passes an event to the process of host `h`, if there is one.
     pub(crate) fn feed(&mut self, h: usize, event: Happens<'_>) {
         let now = self.now(h);
@@ -142,19 +65,17 @@ impl<A: App> World<A> {
         self.feed(h, Happens::Work { took_ns });
     }
 
-    /// The time of a job of the log's writer is over.
-    pub(super) fn synced(&mut self, h: usize, job: u64) {
+    /// The time of a job of the log's writer is over. Returns how the process ends, if it does.
+    pub(super) fn synced(&mut self, h: usize, job: u64) -> Option<PowerCut> {
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
-        let Some(process) = &mut host.process else { return };
+        let process = host.process.as_mut()?;
         if host.dies_writing && host.disk.is_behind() {
-            host.dies_writing = false;
-            self.cut_power(h, PowerCut::WithinWrite);
-            return self.restart_later(h, RESTART_NS);
+            return Some(PowerCut::WithinWrite);
         }
         match host.disk.end_log_job(job) {
             Ended::Void => {}
-            Ended::Failed => self.disk_failed(h),
+            Ended::Failed => return Some(PowerCut::Anytime),
             Ended::Full(ns) => {
                 process.disk_mut().note_log(host.disk.log_bytes(), true);
                 self.counters.disk("logs on a full disk");
@@ -175,22 +96,23 @@ impl<A: App> World<A> {
                 }
             }
         }
+        None
     }
 
-    /// The time of the writer of the pages is over.
-    pub(super) fn flushed(&mut self, h: usize) {
+    /// The time of the writer of the pages is over. Returns how the process ends, if it does.
+    pub(super) fn flushed(&mut self, h: usize) -> Option<PowerCut> {
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
-        let Some(process) = &mut host.process else { return };
+        let process = host.process.as_mut()?;
         match host.disk.end_pages() {
             Ended::Void => {}
-            Ended::Failed => self.disk_failed(h),
+            Ended::Failed => return Some(PowerCut::Anytime),
             Ended::Full(ns) => {
                 self.counters.disk("images on a full disk");
                 self.schedule(self.at + ns, node, Event::Flushed { life });
             }
             Ended::Done(all) => {
-                let Some(seq) = process.disk_mut().note_pages(all) else { return };
+                let seq = process.disk_mut().note_pages(all)?;
                 host.imageless = false;
                 self.counters.images += 1;
                 let id = host.id;
@@ -199,14 +121,7 @@ impl<A: App> World<A> {
                 self.feed(h, Happens::Clock);
             }
         }
-    }
-
-    /// A sync of host `h` has failed: the process stops, and never tries that again (GC-4).
-    fn disk_failed(&mut self, h: usize) {
-        self.counters.disk("syncs failed");
-        self.tell(h, || What::Fault("cannot write to its disk".to_owned()));
-        self.crash(h);
-        self.restart_later(h, RESTART_NS);
+        None
     }
 
     /// Returns the time as host `h` sees it.
@@ -222,13 +137,6 @@ impl<A: App> World<A> {
         let client = index.checked_sub(replicas).and_then(|index| self.clients.get(index));
         hosts.into_iter().chain(client.map(|client| client.node))
     }
-}
-
-/// Returns the kind of a frame and who says that it is theirs.
-fn head_of(frame: &[u8]) -> Option<(Kind, Principal)> {
-    let kind = Kind::from_wire(*frame.get(3)?).ok()?;
-    let sender = frame.get(8..16)?.try_into().ok()?;
-    Some((kind, Principal::from_wire(u64::from_le_bytes(sender))))
 }
 
 /// Returns how many requests a task executes.
