@@ -79,6 +79,10 @@ fn operation(bytes: &[u8]) -> u64 {
             further.encode(&mut again);
             u64::from(further.is_read_only()) + 3
         }
+        Ok(Asked::Elements(elements)) => {
+            elements.encode(&mut again);
+            5
+        }
     };
     assert_eq!(again, bytes, "an operation is not canonical");
     feature(&[0, code, u64::from(bytes.first().copied().unwrap_or(0))])
@@ -95,7 +99,7 @@ fn answer(bytes: &[u8]) -> u64 {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let seeds: [&[u8]; 17] = [
+    let seeds: [&[u8]; 19] = [
         b"\x02*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n",
         b"\x07*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\n\r\n\r\n\r\nGET k\r\n",
         b"\x0bset \"a b\" '\\'c' \"\\x41\\n\"\r\n\r\nPING\n",
@@ -111,6 +115,8 @@ fn seeds() -> Vec<Vec<u8>> {
         b"\x00\x4b\x0a\0\0\0\0\x01\x00k*",
         b"\x00\x4f\0\0\x04\0\0\0\x01\x01\x00k\x01\0\0\0\x1a",
         b"\x00\x50\x03\x01\x01\x00k",
+        b"\x00\x60\x01\0\0\0\0\0\0\0\0\x01\x00k\x01\x00f\x01\0\0\0v",
+        b"\x00\x71\x02\0\0\0\0\0\0\0\0\x01\x00k\x01\x00m",
         b"\x01\x02value",
         b"\x01\x04\x01\0\0\0\x01\x02\0\0\0\x02x",
     ];

@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::rust::Source;
-use crate::shell::{read, root};
 use crate::tree::Tree;
+use xtask::{read, root};
 
 /// Words after `pub` that begin a declaration.
 const KINDS: &[&str] =

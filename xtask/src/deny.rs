@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::shell::{cargo, read};
+use xtask::{cargo, read};
 
 /// Licences that may be combined with ours.
 const LICENCES: &[&str] = &[

@@ -6,9 +6,7 @@
 mod api;
 mod ci;
 mod deny;
-mod kernel;
 mod rust;
-mod shell;
 mod tidy;
 mod tree;
 
@@ -49,6 +47,7 @@ const TASKS: &[Task] = &[
     },
     Task { name: "lint", help: "clippy for all targets: warnings are errors", run: ci::lint },
     Task { name: "docs", help: "rustdoc: warnings are errors", run: ci::docs },
+    Task { name: "build", help: "builds all tests, and what fuzz and same run", run: ci::build },
     Task {
         name: "same",
         help: "seeds and scenarios pass, with the same runs in debug and in release",
@@ -81,7 +80,7 @@ const TASKS: &[Task] = &[
                basic|pjdfstest|fsx --while calm|kills|lie:NAME|liars|all (default basic, calm); directory --files N; \
                integrity --runs N|A-B --seconds N (default 24, 60); postmark|andrew compare servers (--help after \
                the name). --program FILE runs that program instead of building one; --dir DIR holds the clusters",
-        run: kernel::kernel,
+        run: ci::kernel,
     },
 ];
 

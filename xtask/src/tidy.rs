@@ -8,6 +8,7 @@ mod faults;
 mod layers;
 mod links;
 mod markdown;
+mod names;
 mod open;
 mod prose;
 mod rooms;
@@ -19,8 +20,8 @@ use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell::root;
 use crate::tree::Tree;
+use xtask::root;
 
 /// Something that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,7 @@ const RULES: &[Rule] = &[
     Rule { says: "one match over Action in each driver, without a wildcard", check: actions::check },
     Rule { says: "the protocol's crates are no_std", check: rooms::no_std },
     Rule { says: "unsafe only where it is listed", check: rooms::no_unsafe },
+    Rule { says: "one public type for each name that once meant several", check: names::check },
     Rule { says: "no source file over 500 lines", check: rooms::size },
     Rule { says: "nothing left open, no path of a machine", check: text::check },
     Rule { says: "citations have their key and section in docs/papers.md", check: citations::papers },

@@ -192,7 +192,7 @@ impl Arm {
         let mut all = Sample::default();
         for host in self.hosts.iter_mut().take(hosts) {
             let line = host.line()?;
-            all.add(&serde_json::from_str(&line).with_context(|| format!("{line:?} is no sample"))?);
+            all = all.with(&serde_json::from_str(&line).with_context(|| format!("{line:?} is no sample"))?);
         }
         let (spent_ns, (client_ns, sleeps)) = (self.servers_ns()?.saturating_sub(before.0), self.clients()?);
         all.ops_per_core = ratio(all.done, 1) / ratio(spent_ns, 1_000_000_000);

@@ -142,7 +142,7 @@ impl Panel {
                 if is_real { settings.effort.of(1000, 20, 2) } else { settings.effort.of(1000, 200, 3) };
             let is_wanted = |point: &Point| !is_real || settings.effort != Effort::Tiny || point.readers == 0;
             let rows = self.rows(operations, at, is_wanted)?;
-            report.shapes(self.judge_at(&rows, at));
+            report.shapes.extend(self.judge_at(&rows, at));
             report.rows.extend(rows);
         }
         report.notes = notes();

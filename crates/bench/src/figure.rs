@@ -118,12 +118,14 @@ impl Figure {
         self.series.iter().all(|series| series.points.is_empty())
     }
 
-    /// Adds the series of `other` for comparison.
-    pub fn add_against(&mut self, other: &Self, whose: &str) {
+    /// Returns the figure with the series of `other` for comparison.
+    #[must_use]
+    pub fn against(mut self, other: &Self, whose: &str) -> Self {
         for series in other.series.iter().filter(|series| series.origin == Origin::Ours) {
             let name = format!("{whose}: {}", series.name);
             self.series.push(Series { name, origin: Origin::Against, ..series.clone() });
         }
+        self
     }
 }
 

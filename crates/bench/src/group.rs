@@ -104,7 +104,7 @@ impl<M: Meter> Group<M> {
                 allocations::charge(Some(account));
                 replica.step(now, Event::Clock, meter);
             }
-            replica.flush(&mut self.queue);
+            replica.flush(now, &mut self.queue, meter);
         }
         allocations::charge(None);
         if self.client.due() <= now.mono_ns {
@@ -116,8 +116,8 @@ impl<M: Meter> Group<M> {
                 allocations::charge(Some(to.index()));
                 let event = Event::Datagram { source: Source::UNKNOWN, bytes: &datagram };
                 replica.step(now, event, meter);
+                replica.flush(now, &mut self.queue, meter);
                 allocations::charge(None);
-                replica.flush(&mut self.queue);
             } else {
                 self.client.receive(now, &datagram);
                 self.client.flush(&mut self.queue);

@@ -126,15 +126,18 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Adds the results of another process in the same run; of latencies it keeps the larger.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.done += other.done;
-        self.ops_per_s += other.ops_per_s;
-        self.p25_us = self.p25_us.max(other.p25_us);
-        self.p50_us = self.p50_us.max(other.p50_us);
-        self.p75_us = self.p75_us.max(other.p75_us);
-        self.p99_us = self.p99_us.max(other.p99_us);
-        self.resent += other.resent;
+    /// Returns its results with those of another process in the same run; of latencies it keeps the larger.
+    pub(crate) fn with(self, other: &Self) -> Self {
+        Self {
+            done: self.done + other.done,
+            ops_per_s: self.ops_per_s + other.ops_per_s,
+            p25_us: self.p25_us.max(other.p25_us),
+            p50_us: self.p50_us.max(other.p50_us),
+            p75_us: self.p75_us.max(other.p75_us),
+            p99_us: self.p99_us.max(other.p99_us),
+            resent: self.resent + other.resent,
+            ..self
+        }
     }
 }
 

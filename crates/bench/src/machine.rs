@@ -60,13 +60,16 @@ impl Machine {
         }
     }
 
-    /// Adds the duration, and how much of the machine other programs used, after the experiment's processes have ended.
-    pub fn finish(&mut self) {
-        let Some((start, all, own)) = self.busy.take() else { return };
+    /// Returns it with the duration, and how much of the machine other programs used, after the experiment's processes have
+    /// ended.
+    #[must_use]
+    pub fn finished(mut self) -> Self {
+        let Some((start, all, own)) = self.busy.take() else { return self };
         self.seconds = start.elapsed().as_secs_f64();
         let cores = u32::try_from(self.cores).map_or(1.0, f64::from);
         let others = (all_ticks() - all) - (own_ticks() - own);
         self.others_percent = (others / (self.seconds * TICKS_PER_S * cores) * 100.0).clamp(0.0, 100.0);
+        self
     }
 }
 

@@ -56,11 +56,6 @@ impl Report {
     pub fn count(&self, verdict: Verdict) -> usize {
         self.shapes.iter().filter(|shape| shape.verdict() == verdict).count()
     }
-
-    /// Appends shapes.
-    pub fn shapes(&mut self, shapes: impl IntoIterator<Item = Shape>) {
-        self.shapes.extend(shapes);
-    }
 }
 
 /// One measurement. Keys that do not apply are left out.

@@ -58,6 +58,7 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
         ("batching", Some(on), _) => config.batching = on,
         ("separate", Some(on), _) => config.separate = on,
         ("piggyback", Some(on), _) => config.piggyback = on,
+        ("collect_replies", Some(false), _) => config.collect_from = 0,
         ("auth", None, "mac") => config.request_auth = RequestAuth::Mac,
         ("auth", None, "sig+mac") => config.request_auth = RequestAuth::SigMac,
         ("pipeline", None, width) => match width.parse() {
@@ -143,14 +144,14 @@ impl Common {
         let clock = Clock::new();
         process.step(clock.now(), Event::Start, &mut ());
         loop {
-            process.flush(&mut link);
+            process.flush(clock.now(), &mut link, &mut ());
             let mut is_idle = true;
             while let Some((source, datagram)) = link.receive()? {
                 is_idle = false;
                 let event = Event::Datagram { source, bytes: datagram };
                 let by = process.step(clock.now(), event, &mut ());
                 link.judge(by);
-                process.flush(&mut link);
+                process.flush(clock.now(), &mut link, &mut ());
             }
             if process.due() <= clock.mono_ns() {
                 process.step(clock.now(), Event::Clock, &mut ());

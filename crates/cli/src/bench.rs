@@ -48,11 +48,11 @@ struct List {
 
 /// Run an experiment, or all of them
 ///
-/// Exit status 1 if a statement does not hold. Figures from a busy machine mean little, so the output includes
-/// the load, and how much of the machine other programs used during the run.
+/// Exit status 1 if a statement of the paper does not hold. Figures are valid only on an idle machine, so the output
+/// includes the load by other programs.
 ///
-/// `all` writes NAME.json for each experiment into a directory. You can stop it and run it again: it skips
-/// experiments with a result. A run without --quick repeats the experiments whose result was measured with --quick.
+/// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
+/// experiments that have a result. Without --quick, it repeats those that were measured with --quick.
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
@@ -72,15 +72,14 @@ struct Run {
     /// Draw the figures as NAME-FIGURE.svg in this directory, and as .png in builds with the feature png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Add the results in FILE to the figures, as dashed lines. FILE has the format of --json: it is from another run,
-    /// or has results of another system
+    /// Also draw the results in this file, as dashed lines. It has the format of --json
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
     /// Simulated link between the hosts; only `none` (loopback) works so far
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// Experiments on registers: measure on sockets with real signatures of this kind. By default, bqs-x1 measures every
-    /// kind, and the other experiments emulate machines of 2006
+    /// With an experiment on registers (bqs-*): use real signatures of this kind. By default, bqs-x1 uses every kind, and
+    /// the others emulate machines of 2006
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]
@@ -219,7 +218,7 @@ impl Run {
         let mut report = report
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
         report.effort = effort;
-        report.machine.finish();
+        report.machine = report.machine.finished();
         Ok(report)
     }
 
@@ -285,9 +284,14 @@ impl Run {
                     .at(path.display().to_string()));
             };
             let whose = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-            for (figure, theirs) in figures.iter_mut().zip((experiment.figures)(&other.rows)) {
-                figure.add_against(&theirs, &whose);
-            }
+            let mut theirs = (experiment.figures)(&other.rows).into_iter();
+            figures = figures
+                .into_iter()
+                .map(|figure| match theirs.next() {
+                    Some(theirs) => figure.against(&theirs, &whose),
+                    None => figure,
+                })
+                .collect();
         }
         figures.retain(|figure| !figure.is_empty());
         if figures.is_empty() {

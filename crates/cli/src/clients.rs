@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::init::{Host, client_dir};
 use quorate_node::members::{client_name, client_number};
 use quorate_node::trouble::Kind;
@@ -152,7 +152,7 @@ impl By {
     }
 
     fn call(&self, administrator: ClientNode) -> Result<(Caller, String), Failure> {
-        let options = Options { lanes: 1, deadline: self.deadline };
+        let options = CallerOptions { lanes: 1, deadline: self.deadline };
         let name = client_name(administrator.number());
         Ok((Caller::start(administrator.with_lanes(options.lanes), options)?, name))
     }

@@ -38,15 +38,14 @@ codes! {
          such as c0.2:1. Correct the value. Status 2.";
     Taken = "Q003": "address already in use",
         "Another process listens on the address that a replica, a gateway or the status page needs. The error names\n\
-         the port, and the process if it is known. Stop that process, or choose another port. To change the\n\
-         port of a replica, change `listen` in its node.toml, and its line in the table [replicas] of node.toml on\n\
-         every node. To change the port of a client, change `listen` in its node.toml, and repeat `quorate add-client`\n\
-         for it. Status 2.";
+         the port, and the process if it is known. Stop that process, or choose another port.\n\n\
+         To change the port of a replica, change `listen` in its node.toml, and its line in the table [replicas] in the\n\
+         node.toml of every node. To change the port of a client, change `listen` in its node.toml, and repeat\n\
+         `quorate add-client` for it. Status 2.";
     Rule = "Q004": "conflicting settings",
-        "The settings conflict with each other or with a rule. The error names the key, its value and the rule. The\n\
-         most common rule: n replicas tolerate f Byzantine ones only if n >= 3f + 1. A quorum must be reachable while\n\
-         f replicas are silent, and any two quorums must share a correct replica. So f = 1 needs 4 replicas, and\n\
-         f = 2 needs 7. Change one of the settings. Status 2.";
+        "A setting conflicts with another setting or with a rule. The error names the key, its value and the rule.\n\n\
+         The most common rule is n >= 3f + 1: n replicas tolerate f Byzantine ones only if n is large enough. So f = 1\n\
+         needs 4 replicas, and f = 2 needs 7. Change one of the settings. Status 2.";
     Scenario = "Q005": "no such scenario",
         "The simulator has no scenario with this name. `quorate sim list` prints all names, with the faults of\n\
          docs/faults.md that each one covers. Status 2.";
@@ -58,9 +57,9 @@ codes! {
          the command that repeats the run. The same seed, scenario, size and code always give the same run. If a\n\
          correct replica broke the rule, this is a bug in quorate: please report it with the seed. Status 1.";
     Stuck = "Q008": "a run did not finish",
-        "A request was not executed within its bound, although faults had stopped and a quorum of correct replicas\n\
-         was connected. The protocol lost liveness. The output names the seed and what each replica waits for. This is\n\
-         a bug in quorate: please report it with the seed. Status 1.";
+        "A request was not executed in time, although the faults had stopped and a quorum of correct replicas was\n\
+         connected. The output names the seed and what each replica waits for. This is a bug in quorate: please report it\n\
+         with the seed. Status 1.";
     Setting = "Q009": "no such setting",
         "A settings key is unknown or missing. The error names the nearest existing key. For a node, the keys are in\n\
          node.toml, where `quorate init` writes each one with a description. For a simulation, they are listed by\n\
@@ -73,8 +72,8 @@ codes! {
          permissions and the free disk space. Status 1.";
     Exposed = "Q012": "key file accessible to other users",
         "Other users of this machine can read or write the node's secret key. A person with this key can act as the\n\
-         node; a replica with a stolen key is one of the f Byzantine ones. Restrict the file with chmod 600. If other\n\
-         people had a login on this machine, treat the key as stolen. Status 2.";
+         node. Restrict the file with chmod 600. If other people had a login on this machine, treat the key as stolen, and\n\
+         the node as Byzantine. Status 2.";
     Unknown = "Q013": "no such error code",
         "Codes have the form Q001. `quorate explain` lists all of them. Status 2.";
     NoExperiment = "Q014": "no such experiment",
@@ -107,44 +106,47 @@ codes! {
         "Two processes with one identity would contradict each other, as a Byzantine replica does. Stop the other\n\
          process first. Status 2.";
     Disk = "Q023": "disk failed or full",
-        "The replica cannot write to its disk, and acknowledges nothing that it cannot store. After a failed fsync it\n\
-         stops, because the content of the disk is unknown. The other replicas continue. Check the disk, replace it if\n\
-         needed, and start the replica again: it detects whether its state is complete. Status 1.";
+        "The replica cannot write to its disk. It acknowledges nothing that it cannot store, and the other replicas\n\
+         continue. After a failed fsync it stops, because the content of the disk is then unknown.\n\n\
+         Free space on the disk, or replace it. If the replica has stopped, start it again. It checks whether its state is\n\
+         complete. Status 1.";
     Network = "Q024": "network or system error",
         "The system refused a socket, a thread, a signal or a process that the command needs. The error names it.\n\
          Check the limits of this user and the addresses of this machine. Status 1.";
     Unreachable = "Q025": "cluster unreachable",
-        "The cluster is not running, or more than f replicas are down or unreachable. Nothing is ordered, and no\n\
-         acknowledged operation is lost. Start the missing replicas: with `quorate up` for a cluster on this machine,\n\
-         otherwise with `quorate replica` on each machine. The log of each replica says what it waits for. Status 3.";
+        "The cluster is not running, or more than f replicas are down or unreachable. No acknowledged operation is lost.\n\
+         Start the missing replicas: with `quorate up` for a cluster on this machine, otherwise with `quorate replica` on\n\
+         each machine. The log of each replica says what it waits for. Status 3.";
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
-        "This replica answered an operation differently from f + 1 others that agree. First compare the settings of the\n\
-         replicas: `quorate doctor`, run on a directory that holds several nodes, names each setting that must be the\n\
-         same and differs. If all are the same: at least one of the others is correct, and correct replicas always\n\
-         agree, so this replica has damaged state, a damaged program, or is compromised. The client used the answer of\n\
-         the others. This evidence comes from a client: believe it only if you trust that client. Check the replica's\n\
-         machine, stop the replica, empty its log/ and checkpoint/, and start it: it rejoins. If new evidence appears\n\
-         afterwards, treat the machine as compromised, and move the replica to another machine. Status 1.";
+        "This replica answered an operation differently from f + 1 others, which agree with each other. The client used\n\
+         the answer of the others. The evidence comes from a client: believe it only if you trust that client.\n\n\
+         1. Compare the settings of the replicas. `quorate doctor` does so if the directories of several replicas are on\n\
+         \x20\x20\x20one machine.\n\
+         2. If the settings are equal, the replica has damaged state or a damaged program, or it is compromised. Check its\n\
+         \x20\x20\x20machine. Then stop the replica, empty its log/ and checkpoint/, and start it: it rejoins.\n\
+         3. If new evidence appears afterwards, treat the machine as compromised, and replace it. Status 1.";
     Diverged = "Q032": "evidence: a replica's state differs from f + 1 others at the same checkpoint",
-        "The digests of the replicas were compared. First compare their settings: `quorate doctor`, run on a directory\n\
-         that holds several nodes, names each setting that must be the same and differs. Other possible causes: a\n\
-         damaged disk or memory, another version of the program, a service that is not deterministic, or a Byzantine\n\
-         replica. A replica that finds its own damage fetches the state from the others, and agrees again at the next\n\
-         checkpoint. `quorate status` reports the difference until 16 newer checkpoints have been taken. If the replica\n\
-         keeps differing, follow Q031. Status 1.";
+        "The state of this replica has another digest than the state of f + 1 others. `quorate status` reports this until\n\
+         16 newer checkpoints have been taken.\n\n\
+         1. Compare the settings of the replicas. `quorate doctor` does so if the directories of several replicas are on\n\
+         \x20\x20\x20one machine.\n\
+         2. If the settings are equal, wait. A replica that finds damage in its state fetches the state from the others, and\n\
+         \x20\x20\x20agrees again at the next checkpoint.\n\
+         3. If it continues to differ, follow Q031. Other causes are another version of the program, and a service that is\n\
+         \x20\x20\x20not deterministic. Status 1.";
     Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
         "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
-         replica saw it. A correct replica does this only if two processes run with its identity, or if it was\n\
-         started on a stale disk. Check both first; otherwise follow Q031. Status 1.";
+         replica saw it. A correct replica contradicts itself in two cases only: two processes run with its identity, or it\n\
+         was started on a stale disk. Check both. If neither is the cause, follow Q031. Status 1.";
     BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
-        "The network may have damaged them, or a third party may have forged the address, so this is not evidence of\n\
-         misbehaviour by the replica. A few such frames are harmless. If they continue, check that cluster.toml is the\n\
-         same on this machine and on the replica's, and find out which other machine can send from that address.\n\
-         Status 1.";
+        "This is not evidence of misbehaviour by the replica: the network may have damaged the bytes, or a third party may\n\
+         have forged the address. A few such frames are harmless.\n\n\
+         If they continue, check that cluster.toml is the same on this machine and on the replica's machine, and find out\n\
+         which other machine can send from that address. Status 1.";
     TooMany = "Q044": "more faults than the cluster tolerates",
-        "A cluster of n = 3f + 1 replicas stays correct and available with f faulty ones. With one more crashed replica\n\
-         it stops until one is healed, and nothing is lost. With one more Byzantine replica, answers can be wrong. Heal\n\
-         a replica first, or give --yes-break-it to see the effect. Status 2.";
+        "A cluster of n = 3f + 1 replicas tolerates f faulty ones. If one more replica crashes, the cluster stops until a\n\
+         replica is healed, and loses no data. If one more replica is Byzantine, answers can be wrong. Heal a replica first,\n\
+         or give --yes-break-it to see the effect. Status 2.";
     Demo = "Q045": "the demo found lost or wrong data",
         "An acknowledged value is missing or wrong, or the cluster stopped although only f replicas were faulty. This\n\
          is a bug in quorate, unless another program wrote to the same cluster during the demo. The directory is kept,\n\
@@ -160,39 +162,42 @@ codes! {
         "The error says why, in the usual terms: no such file, file exists, directory not empty. The failed call\n\
          changed nothing. A full file system is Q055, missing permissions are Q056. Status 1.";
     Damaged = "Q051": "damaged file system",
-        "`quorate fs fsck` found damage in a replica's state, or this state is not the one on which the replicas\n\
-         agreed. Check another replica too. If it has the same findings, this is a bug in quorate: please report them.\n\
-         If only this replica has them, its state or program is damaged: empty its log/ and checkpoint/, and start\n\
-         it. It then fetches the state from the others. Status 1.";
+        "`quorate fs fsck` found damage in a replica's state, or this state is not the one on which the replicas agreed.\n\
+         Check another replica, too.\n\n\
+         If both replicas have the same findings, this is a bug in quorate: please report it. Otherwise the state or the\n\
+         program of the first replica is damaged. Empty its log/ and checkpoint/, and start it: it fetches the state from the\n\
+         others. Status 1.";
     NoFuse = "Q052": "cannot mount through FUSE",
-        "`quorate mount` needs the device /dev/fuse, permission to open it, and, for users other than root, the\n\
-         program fusermount3. Load the kernel module (modprobe fuse); in a container, pass the device in. udev opens\n\
-         the device to all users; without udev, run chmod 666 /dev/fuse. fusermount3 is in the package fuse3. Without\n\
-         FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
+        "`quorate mount` needs the following:\n\n\
+         - the kernel module fuse: modprobe fuse\n\
+         - the device /dev/fuse, also in a container\n\
+         - permission to open this device: udev gives it to all users. Without udev: chmod 666 /dev/fuse\n\
+         - for users other than root, the program fusermount3 of the package fuse3\n\n\
+         Without FUSE, use `quorate fs`, or the kernel's NFS client with `quorate nfs`. Status 2.";
     Timestamps = "Q053": "cannot tell which timestamps the client has used",
-        "Replicas distinguish a client's requests by their timestamps, over all its runs. The file keys/time in\n\
-         the client's directory holds a number above all timestamps that the client has used. This file is damaged,\n\
-         or its number is too high. Replace the number by one above all timestamps that the client can have used. The\n\
-         current time in nanoseconds since 1970 (date +%s%N) is normally high enough. If the client has used the\n\
-         highest possible timestamp, add a new client. Nothing was changed. Status 2.";
+        "A client must never use a timestamp twice. The file keys/time in its directory holds a number above all\n\
+         timestamps that it has used. This file is damaged, or its number is too high. Nothing was changed.\n\n\
+         Write a number into this file that is above all timestamps that the client can have used. Normally, the current\n\
+         time in nanoseconds since 1970 is high enough: date +%s%N. If the client has used the highest possible timestamp,\n\
+         add a new client. Status 2.";
     NoRoom = "Q055": "file system full",
-        "A limit is reached: pages (fs_capacity), files (fs_inodes_max), or the quota of one user (fs_quota_bytes,\n\
-         fs_quota_inodes). The error says which, and `quorate fs df` prints the usage. You can still read and remove\n\
-         files; a file that `quorate fs cp` could not replace is unchanged. The limits are fixed when the cluster\n\
-         first starts: to raise them, copy the files to a new cluster. Status 1.";
+        "The file system has reached a limit: its pages (fs_capacity), its files (fs_inodes_max), or the quota of one user\n\
+         (fs_quota_bytes, fs_quota_inodes). The error names the limit, and `quorate fs df` prints the usage. You can still\n\
+         read and remove files.\n\n\
+         The limits are fixed when the cluster first starts. To raise them, copy the files to a new cluster. Status 1.";
     Denied = "Q056": "file permission denied",
-        "The replicas check the permissions of your user and groups on this machine. fs_exports in node.toml sets\n\
-         whether root counts as nobody, which exports are read-only, and which networks may use them. The address of\n\
-         a client is the one in its node.toml. Nothing was changed. Status 1.";
+        "The replicas check permissions, for your user and groups on this machine. The setting fs_exports in node.toml can\n\
+         restrict them further: it can make root an ordinary user, an export read-only, or admit only some networks. The\n\
+         address of a client is `listen` in its node.toml. Nothing was changed. Status 1.";
     OtherState = "Q062": "state in the format of an earlier version",
         "The last replies to clients are part of the state and have a new format in this version. Nothing was changed.\n\
          Run the version that wrote the state, copy the data out (quorate fs cp, quorate kv), and write it into a new\n\
          cluster of this version. Status 2.";
     TableFull = "Q063": "no room for another lane of this client",
-        "Replicas keep the last reply to each lane of each client, so that nothing is executed twice. A client has at\n\
-         most client_lanes_max lanes, and all clients together at most clients_max. An eighth of clients_max, at most\n\
-         1024, is reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was\n\
-         changed. Status 1.";
+        "Replicas keep the last reply to each lane of each client, so that they execute nothing twice. A client has at most\n\
+         client_lanes_max lanes. All clients together have at most clients_max, of which an eighth (at most 1024) is\n\
+         reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed.\n\
+         Status 1.";
 }
 
 impl Code {

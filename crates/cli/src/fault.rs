@@ -17,8 +17,8 @@ use crate::out;
 
 /// Inject a fault into a replica, or heal it
 ///
-/// Works only on clusters that `quorate up` runs. The service continues with up to f faulty replicas. One more
-/// fault is refused, unless --yes-break-it is given.
+/// Works only on clusters that `quorate up` runs. The service continues with up to f faulty replicas. `fault` refuses
+/// to break more replicas, unless you add --yes-break-it.
 ///
 ///   kill      end the process immediately, like a crash (SIGKILL)
 ///   pause     suspend the process, like a machine that hangs (SIGSTOP)
@@ -26,7 +26,7 @@ use crate::out;
 ///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
 ///   lie       restart it as a liar; --how selects the kind of lie (default wrong-reply)
 ///   slow      restart it so that all its messages are late; --how sets the delay (default 50ms)
-///   heal      undo kill, pause, lie or slow: the replica catches up; `heal all` heals every replica
+///   heal      undo kill, pause, lie or slow; `heal all` heals every replica
 ///
 /// `quorate replica --liar list` lists the kinds of lies.
 ///

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use quorate_fs::fsck::Report;
 use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{Attr, FileType, Stat};
-use quorate_node::caller::Options;
-use quorate_node::files::{Entry, Files, FilesError, Machine, User};
+use quorate_node::caller::CallerOptions;
+use quorate_node::files::{FileEntry, Files, FilesError, Machine, User};
 use quorate_node::fsck::{self, Checked};
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
@@ -24,8 +24,7 @@ use crate::{out, values};
 /// Use the file system without a mount
 ///
 /// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check the permissions of your user and groups on this machine. If an export in `fs_exports`
-/// admits only some networks, the address in `listen` of the client's node.toml must be in one of them.
+/// machine. The replicas check permissions, for your user and groups on this machine.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
@@ -34,7 +33,7 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use, one of `fs_exports` in node.toml
+    /// Export to use, one of `fs_exports` in node.toml. If it lists networks, the client's address must be in one
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Deadline of an operation, such as 500ms or 10s
@@ -68,14 +67,11 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// A file that was copied in is durable when the command ends. An existing file is replaced atomically: the copy is
-    /// written as `.quorate-cp-*` in the target directory, and then renamed. Hard links to the old file keep the old
-    /// content.
+    /// When the command ends, a file that was copied in is durable.
     ///
-    /// The copy gets the mode of the old file. A file that is copied in also gets the owner and group of the old file,
-    /// if you may set them.
-    ///
-    /// If the cluster becomes unreachable while a file is copied in, the `.quorate-cp-*` file is left behind: remove it.
+    /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
+    /// renames it. The new file keeps the mode of the old one, and if you may set them, the owner and the group. If the
+    /// cluster becomes unreachable during the copy, `.quorate-cp-*` is left behind. Remove it.
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -108,11 +104,14 @@ enum What {
     Df,
     /// Check the file system of a stopped replica
     ///
-    /// Checks that every page in use belongs to exactly one file or table, and that every name leads to an inode. Every
-    /// inode must have the right link count, and every directory a path to the root. Also checks that the state is the
-    /// one the replicas agreed on.
+    /// Checks that:
     ///
-    /// Needs memory for the entire state. It only reports: nothing is repaired. Exit status 1 if there are findings.
+    ///   - each page in use belongs to exactly one file or table
+    ///   - each name leads to an inode, and each inode has the right link count
+    ///   - each directory has a path to the root
+    ///   - the replicas agreed on this state
+    ///
+    /// Needs memory for the entire state. Repairs nothing. Exit status 1 if a check fails.
     ///
     ///   quorate fs --dir cluster/replica-3 fsck
     #[command(verbatim_doc_comment)]
@@ -131,7 +130,7 @@ impl Fs {
         }
         let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
-        let options = Options { lanes: 32, deadline: self.deadline };
+        let options = CallerOptions { lanes: 32, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let first = std::process::id() ^ since_1970();
         let open = Files::open(caller, machine, &own_user(), &self.export, first);
@@ -217,7 +216,7 @@ fn list(files: &Files, path: &str, long: bool) -> Result<(), Failure> {
         files.list(&file, |entry| entries.push(entry)).map_err(|error| failed(&error, path))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
     } else {
-        entries.push(Entry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
+        entries.push(FileEntry { name: path.as_bytes().to_vec(), attributes: Some(attributes) });
     }
     for entry in &entries {
         // A name may hold control characters, which must not reach the terminal.

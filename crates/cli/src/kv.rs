@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 use quorate_service::kv::{Answer, Failure as Refusal, Operation};
@@ -51,7 +51,7 @@ pub(crate) struct Kv {
 impl Kv {
     pub(crate) fn run(&self) -> Outcome {
         let node = open_client(&self.dir, ServiceName::KV)?;
-        let options = Options { lanes: 1, deadline: self.deadline };
+        let options = CallerOptions { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let (mut output, mut answered, mut silent, mut failed) =
             (std::io::stdout().lock(), false, false, false);

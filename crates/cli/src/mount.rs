@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use quorate_mount::{MountError, Options};
+use quorate_mount::{MountError, MountOptions};
 use quorate_node::files::{FilesError, Machine};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, caller, signals};
@@ -21,21 +21,19 @@ const LANES: u16 = 64;
 
 /// Mount the file system through FUSE
 ///
-/// Needs neither root nor a gateway: this process is a client of the cluster, and accepts a result only if enough
-/// replicas agree on it. It stays in the foreground. Ctrl-C or SIGTERM unmounts.
+/// Needs neither root nor a gateway: this process is a client of the cluster. It stays in the foreground. Ctrl-C or
+/// SIGTERM unmounts.
 ///
-/// Data is durable when `write` returns. Changes by others become visible within a second. File locks work among the
-/// processes of this mount only. Permissions are checked when a file is opened, for the user who opens it. If an
-/// export in `fs_exports` admits only some networks, the address in `listen` of the client's node.toml must be in one of
-/// them.
+///   - Data is durable when `write` returns.
+///   - Changes by other clients become visible within a second.
+///   - File locks work only among the processes of this mount.
+///   - Permissions are checked when a file is opened, for the user who opens it.
+///   - A file that is removed while it is open is kept as `.quorate-open-*` until it is closed. A killed mount leaves
+///     such files behind. Remove them when no mount has them open.
 ///
-/// Calls wait during a view change. A call without an answer within --wait fails with ETIMEDOUT ("Connection timed
-/// out"). The call may still take effect later, and can then overwrite a newer write, as with a soft NFS mount. To
-/// prevent this, set --wait longer than the longest outage. After ETIMEDOUT, close the file, wait until
-/// `quorate status` prints HEALTHY, and read before you write.
-///
-/// A file that is removed while open is kept as `.quorate-open-*` until it is closed. A killed mount leaves such
-/// files behind: remove them when no mount has them open.
+/// A call that has no answer after --wait fails with ETIMEDOUT ("Connection timed out"). It may still take effect
+/// later, and can then overwrite a newer write. To prevent this, set --wait longer than the longest outage. After
+/// ETIMEDOUT, close the file, wait until `quorate status` prints HEALTHY, and read the file before you write to it.
 ///
 ///   quorate mount /mnt/q
 ///
@@ -51,7 +49,7 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount, one of `fs_exports` in node.toml
+    /// Export to mount, one of `fs_exports` in node.toml. If it lists networks, the client's address must be in one
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s
@@ -60,7 +58,7 @@ pub(crate) struct Mount {
     /// Number of requests handled in parallel, 1 to 256
     #[arg(long, default_value_t = 16, value_parser = values::within::<u16, 1, 256>)]
     threads: u16,
-    /// Also admit other users of this machine; without root, this needs `user_allow_other` in /etc/fuse.conf
+    /// Also admit other users of this machine. If you are not root, /etc/fuse.conf must contain `user_allow_other`
     #[arg(long)]
     allow_other: bool,
 }
@@ -69,12 +67,12 @@ impl Mount {
     pub(crate) fn run(&self) -> Outcome {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
-        let options = caller::Options { lanes: LANES, deadline: self.wait };
+        let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };
         let node = open_client(&self.dir, ServiceName::FS)?;
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options)?;
         let first = std::process::id() ^ since_1970();
-        let how = Options { allow_other: self.allow_other, threads: usize::from(self.threads) };
+        let how = MountOptions { allow_other: self.allow_other, threads: usize::from(self.threads) };
         let mounted = quorate_mount::mount(caller, machine, &own_user(), &self.export, &self.on, how, first);
         let mounted = mounted.map_err(|error| self.failed(&error))?;
         out::line(format!("mounted on {}      Ctrl-C unmounts", self.on.display()));

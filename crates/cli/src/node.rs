@@ -10,7 +10,7 @@ use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::ServiceName;
 use quorate_node::trouble::Kind;
 use quorate_node::{ClientNode, ReplicaNode, Trouble, replica, signals};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::code::Code;
 use crate::fail::{Failure, Outcome};
@@ -39,7 +39,7 @@ pub(crate) struct Init {
     /// Number of clients to create keys for; each gateway or other client needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
-    /// Service to replicate; the default of `quorate up` is fs
+    /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
     /// What replicas write to disk before they answer. sync: everything. async and memory: less, for measurements
@@ -143,8 +143,9 @@ pub(crate) fn required(dir: Option<&Path>) -> Result<&Path, Failure> {
 
 /// Writes the log of this process to standard error, as much of it as `QUORATE_LOG` says.
 pub(crate) fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
+    let level = level.unwrap_or(LevelFilter::INFO);
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
 }
 
 impl Replica {

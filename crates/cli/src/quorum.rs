@@ -15,9 +15,10 @@ use crate::fail::Outcome;
 
 /// Run, simulate and measure registers that need no leader
 ///
-/// A register holds one value, which clients read and replace by its key. The registers of a cluster are
-/// stored on 3f + 1 servers, of which f may be compromised. The protocols minimal-f and bft-bc also tolerate
-/// compromised clients. docs/registers.md shows how to run registers. docs/quorum.md has the protocols.
+/// A register has a key, and holds one value. Clients read and replace the value. Every server of a cluster stores all
+/// registers. The cluster has 3f + 1 servers, and tolerates f Byzantine ones.
+///
+/// docs/registers.md shows how to run registers. docs/quorum.md describes the protocols.
 ///
 ///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000

@@ -20,19 +20,17 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// The command asks every replica for its state, and runs one read and one ordered operation. It also reads the
-/// evidence of misbehaviour by replicas that clients have stored in their directories. It believes what replicas say
-/// about each other only if f + 1 replicas say the same. A replica is "silent" after 700 ms without an answer.
+/// Asks every replica for its state, and runs one read and one ordered operation. Reads the evidence of misbehaviour
+/// by replicas, which clients store in their directories. A replica is "silent" after 700 ms without an answer.
 ///
-/// The command needs the keys of a client. Among the clients in DIR that no other program is using, it takes the one
-/// with the highest number.
+///   HEALTHY    every replica is healthy
+///   DEGRADED   the cluster executes operations, but something needs repair
+///   HALTED     too few replicas work: the cluster executes nothing
+///   UNSAFE     too many replicas contradict the others: answers may be wrong
 ///
-/// HEALTHY: every replica is healthy. DEGRADED: the cluster executes operations, but something needs repair. HALTED:
-/// too few replicas work, so the cluster executes nothing. UNSAFE: more replicas contradict each other than the cluster
-/// tolerates, so answers may be wrong.
+/// `status` connects with the key of a client in DIR: the one with the highest number that no other program is using.
 ///
-/// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers. With
-/// --json, the first line is an object for the cluster, and each further line one for a replica.
+/// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers.
 ///
 ///   quorate status --dir cluster
 #[derive(Args, Debug)]
@@ -41,13 +39,13 @@ pub(crate) struct Status {
     /// Directory that holds the nodes of the cluster
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// Print JSON, one object per line
+    /// Print JSON: a line for the cluster, then a line for each replica
     #[arg(long)]
     json: bool,
     /// Print a line every second until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Serve the status page and /metrics on IP:PORT until Ctrl-C; readable by everyone who can connect
+    /// Serve the status page and /metrics on IP:PORT until Ctrl-C. There is no password
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["json", "watch"])]
     serve: Option<SocketAddr>,
 }

@@ -45,27 +45,29 @@ const STATUS_FLAG: &str = "quorate up --status";
 
 /// Start a cluster and a gateway on this machine
 ///
-/// Creates the data directory if needed, starts 3f + 1 replica processes and a gateway, and waits until the
-/// service responds. Then it prints a status line every second. The gateway serves NFS clients, or Redis clients
-/// with --service kv. Ctrl-C stops all processes cleanly. The next `quorate up` continues with all data.
+/// Starts 3f + 1 replicas and a gateway, each as a process, and prints a status line every second. Ctrl-C stops all
+/// processes. The next `quorate up` continues with the same data.
 ///
-/// All replicas run on one machine here, which is good for trials only. For several machines, use `quorate init`.
+/// The replicas run a file system, which the gateway serves to NFS clients. With --service kv, they run a key-value
+/// store, which the gateway serves to Redis clients.
+///
+/// One machine with all replicas is good for trials only. For several machines, use `quorate init`.
 ///
 ///   quorate up
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Up {
-    /// Data directory (default quorate-data; with --demo a temporary directory)
+    /// Data directory, created if needed (default quorate-data; with --demo a temporary directory)
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Number of Byzantine replicas to tolerate, 1 to 4; only for a new cluster (default 1)
+    /// Number of Byzantine replicas to tolerate, 1 to 4 (default 1). Only for a new cluster
     #[arg(long, value_parser = values::within::<u16, 1, 4>)]
     f: Option<u16>,
-    /// Address of replica 0, IP or IP:PORT (default 127.0.0.1:7000); only for a new cluster. The other replicas use the
-    /// same IP and the next ports
+    /// Address of replica 0, IP or IP:PORT (default 127.0.0.1:7000). The other replicas use the same IP and the next
+    /// ports. Only for a new cluster
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
-    /// Service to replicate (default fs); only for a new cluster or a demo. `quorate init` has another default: kv
+    /// Service to replicate (default fs). Only for a new cluster or a demo
     #[arg(long, value_parser = values::service(), value_name = "SERVICE")]
     service: Option<ServiceName>,
     #[command(flatten)]
@@ -76,11 +78,12 @@ pub(crate) struct Up {
     /// Address of the status page and /metrics, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
-    /// What replicas write to disk before they answer; only for a new cluster (default sync)
+    /// What replicas write to disk before they answer. sync (default): everything. async and memory: less, for
+    /// measurements. Only for a new cluster
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Run a demo that writes data, kills the primary, runs a liar, wipes a disk, and compares the data. Exit status 1 if
-    /// data was lost
+    /// Run a demo: write data, kill the primary, run a liar, wipe a disk, and compare the data. Exit status 1 if data was
+    /// lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
     #[command(flatten)]

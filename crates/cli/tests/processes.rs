@@ -11,6 +11,8 @@ mod files;
 mod gateway;
 #[path = "processes/gateways.rs"]
 mod gateways;
+#[path = "processes/hardships.rs"]
+mod hardships;
 #[path = "processes/kills.rs"]
 mod kills;
 #[path = "processes/liars.rs"]

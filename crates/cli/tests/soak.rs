@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_node::Caller;
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_service::kv::{Answer, Operation};
 use support::{Cluster, PATIENCE, own_address};
 
@@ -145,7 +145,7 @@ fn nothing_grows() {
     let lines = "log_bytes_max = \"1MiB\"";
     let cluster = Cluster::start("soak", &[], lines);
     let dir = cluster.dir.path().join("c/client-0");
-    let caller = Caller::open(&dir, Options { lanes: LANES, deadline: PATIENCE }).unwrap();
+    let caller = Caller::open(&dir, CallerOptions { lanes: LANES, deadline: PATIENCE }).unwrap();
     let whole = load_for(&caller, None, Duration::from_secs(3), || {}, Duration::from_secs(3));
     let every = (time / 60).clamp(Duration::from_millis(250), Duration::from_secs(5));
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); 4];

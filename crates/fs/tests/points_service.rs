@@ -239,7 +239,7 @@ fn nfs14_a_call_that_comes_again_is_not_done_again() {
     let remove = b.nfs_operation(&Call::Remove(place(&root, "a")));
     let first = b.operate(&remove);
     b.file(&root, "a");
-    assert_eq!(b.operate(&remove), first, "the answer of before");
+    assert_eq!(b.operate(&remove), first, "the previous answer");
     assert_eq!(b.names(&root, 1000), ["a"], "and not the deed");
     // The same number for another call, from another client, or by another user: another call.
     b.xid -= 2;

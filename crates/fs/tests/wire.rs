@@ -131,7 +131,7 @@ fn replies() -> Vec<Reply<'static>> {
         Reply::ReadDir(Ok(ReadDirOk {
             dir: None,
             verf: [0; 8],
-            entries: vec![Entry { fileid: 1, name: Opaque(b"."), cookie: 1 }],
+            entries: vec![ListEntry { fileid: 1, name: Opaque(b"."), cookie: 1 }],
             eof: false,
         })),
         Reply::ReadDirPlus(Ok(ReadDirPlusOk {

@@ -50,7 +50,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             values: &[],
             default: "",
             requires: "",
-            help: "Serve a file system in this process instead, without replicas, for measurements",
+            help: "Use no cluster, and serve a file system from the memory of this process, for measurements. Its files are \
+                   lost when the process stops",
         },
         OptionRow {
             name: "durability",
@@ -58,8 +59,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             values: &["sync", "async", "memory"],
             default: "memory",
             requires: UNREPLICATED,
-            help: "What --unreplicated writes to DIR/unreplicated.log before it answers. memory: nothing. async: each \
-                   change. sync: each change, with fsync. The log serves measurements only: it is never read",
+            help: "With --unreplicated: what to write to a log before each answer. memory: nothing. async: the change. sync: \
+                   the change, with fsync. The log is for measurements, and is never read",
         },
     ],
     usage: |address| Usage { command: mount_command(address), first: "quorate fs --help".to_owned() },
@@ -75,23 +76,19 @@ const UNREPLICATED: &str = "unreplicated";
 
 const HELP: &str = "Run an NFS gateway
 
-The gateway turns each call of an NFS version 3 client into one operation of the cluster, and accepts a result
-only if enough replicas agree on it. It has no state: you can kill and restart it, and run several.
+The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
+state: you can kill and restart it, and run several.
 
-The replicas trust the gateway to report the user of each call, so run one on each machine that mounts.
+Replicas rely on the gateway to say which user made a call. So run a separate gateway on each machine that mounts.
 
-An export of a subdirectory does not isolate the subdirectory. A program that builds its own NFS calls can reach any
-file whose handle it knows or guesses. It can choose any export that admits its address, with the options of that
-export. To isolate files, use a separate cluster.
+Exports do not isolate files from each other. A malicious NFS client can reach files outside the directory that it
+mounted, if it guesses their file handles. To isolate files, use a separate cluster.
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 
 Then, as root:
 
-  mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt
-
-With --unreplicated, the gateway uses no cluster. It serves a file system in its own memory, with the settings in
-DIR/node.toml. The files are lost when the gateway stops. Benchmarks compare the cluster with this file system.";
+  mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt";
 
 /// Returns the command that mounts the file system of a gateway.
 fn mount_command(relay: SocketAddr) -> String {

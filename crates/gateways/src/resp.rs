@@ -10,7 +10,7 @@
 //! | | |
 //! |---|---|
 //! | bytes to words | [`decode`] |
-//! | words to operations | `command`, `data`, `script`, `table`, `refusal` |
+//! | words to operations | `command`, `data`, `elements`, `script`, `table`, `refusal` |
 //! | MULTI, EXEC and WATCH | `transaction` |
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
@@ -45,6 +45,7 @@ pub mod decode;
 mod desk;
 #[cfg(test)]
 mod document_tests;
+mod elements;
 mod encode;
 mod pack;
 mod refusal;
@@ -98,12 +99,14 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 
 const HELP: &str = "Run a RESP gateway for Redis clients
 
-The gateway is a client of the cluster, and accepts a result only if enough replicas agree on it. Its users trust
-the gateway itself, so run one on each machine that uses the cluster. It has the
-commands of Redis on strings, keys and their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
+The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
+programs use the cluster. It has the commands of Redis on strings, hashes, sets, keys and
+their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
 
-A pipeline is executed in order, as one operation. Two errors report problems of the cluster: -TRYAGAIN means
-that nothing was changed, -UNKNOWN that the command may or may not take effect.
+The gateway has two errors that Redis does not have:
+
+  -TRYAGAIN   the cluster did not answer in time, and nothing was changed
+  -UNKNOWN    the cluster did not answer in time, and the command may or may not take effect
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 
@@ -111,7 +114,7 @@ fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
     let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
     let client = node.with_lanes(given.limits.lanes);
     let (listen, waiting) = (given.listen, client.waiting);
-    let mut door = open(listen, Options { limits: given.limits, password }, client.drive, client.socket)
+    let mut door = open(listen, RespOptions { limits: given.limits, password }, client.drive, client.socket)
         .map_err(|error| front::not_open("RESP", listen, &error))?;
     (given.ready)(format!("RESP  {listen}     redis-cli -p {}", listen.port()));
     door.run(waiting, given.stop).map_err(|error| failed(&error))?;
@@ -121,7 +124,7 @@ fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
 
 /// The settings of a RESP gateway.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RespOptions {
     /// Its limits.
     pub limits: Limits,
     /// The password for AUTH, if there is one.
@@ -135,11 +138,11 @@ pub struct Options {
 /// The address is taken or not on this machine, or there are too many open files.
 pub fn open<M: Meter>(
     address: SocketAddr,
-    options: Options,
+    options: RespOptions,
     drive: ClientDrive<M>,
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
-    let Options { limits, password } = options;
+    let RespOptions { limits, password } = options;
     let connections_max = limits.connections_max;
     let protocol = Protocol {
         password,

@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use cluster::Cluster;
 use gateway::Door;
 use quorate_gateways::front::Limits;
-use quorate_gateways::resp::{self, Options};
+use quorate_gateways::resp::{self, RespOptions};
 use quorate_service::kv::Kv;
 
 /// Returns a gateway in front of a key-value store.
-fn door(options: Options) -> Door {
+fn door(options: RespOptions) -> Door {
     let cluster = Cluster::start(Kv);
     let (drive, socket) = cluster.client(options.limits.lanes);
     let front = resp::open(([127, 0, 0, 1], 0).into(), options, drive, socket).unwrap();
     Door::run(cluster, front)
 }
 
-fn limited(limits: Limits) -> Options {
-    Options { limits, password: None }
+fn limited(limits: Limits) -> RespOptions {
+    RespOptions { limits, password: None }
 }
 
 /// Sends bytes and expects these replies, and no others.
@@ -82,7 +82,7 @@ fn many_connections_pipeline_in_their_order() {
 /// With real clocks: a key is gone when its time has come, though nothing is ordered in between.
 #[test]
 fn an_expired_key_is_gone_in_an_idle_cluster() {
-    let door = door(Options::default());
+    let door = door(RespOptions::default());
     let mut stream = door.connect();
     expect(&mut stream, b"SET k v PX 1500\r\nSET forever v\r\n", b"+OK\r\n+OK\r\n");
     let set = Instant::now();
@@ -117,7 +117,7 @@ fn what_is_too_much_is_refused() {
 
 #[test]
 fn a_password_comes_first() {
-    let door = door(Options { password: Some(b"secret".to_vec()), ..Options::default() });
+    let door = door(RespOptions { password: Some(b"secret".to_vec()), ..RespOptions::default() });
     let mut stream = door.connect();
     expect(&mut stream, b"GET k\r\n", b"-NOAUTH Authentication required.\r\n");
     let wrong = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
@@ -129,7 +129,7 @@ fn a_password_comes_first() {
 /// A client that asks for much and takes nothing gets no more done, and hinders nobody.
 #[test]
 fn a_client_that_takes_nothing_is_not_served_on() {
-    let door = door(Options::default());
+    let door = door(RespOptions::default());
     let (mut greedy, mut other) = (door.connect(), door.connect());
     expect(&mut other, format!("SET big {}\r\n", "v".repeat(30_000)).as_bytes(), b"+OK\r\n");
     // A megabyte of requests asks for 1.6 GB of replies. The kernel holds some of them, the gateway few.

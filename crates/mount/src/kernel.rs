@@ -1,5 +1,7 @@
 //! The kernel's requests from `/dev/fuse`, and their replies.
 
+mod through;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,8 +39,8 @@ const GENERATION: Generation = Generation(0);
 /// The file system, for the kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    pub(crate) work: Work,
-    pub(crate) opens: Opens,
+    work: Work,
+    opens: Opens,
     /// Whether users other than the one who mounts are admitted.
     has_others: bool,
 }

@@ -15,7 +15,7 @@
 //! | Part | Module |
 //! |---|---|
 //! | mounting and unmounting | here |
-//! | the kernel's requests, on paths and on open files; their handling | `kernel`, `through`, `work` |
+//! | the kernel's requests, on paths and on open files; their handling | `kernel`, `work` |
 //! | calls and their answers | `server` |
 //! | the inodes that the kernel knows; the open files, with the users who opened them | `table`, `opens` |
 //! | attributes and errors in the kernel's format | `words` |
@@ -24,7 +24,6 @@ mod kernel;
 mod opens;
 mod server;
 mod table;
-mod through;
 mod words;
 mod work;
 
@@ -50,7 +49,7 @@ const HELPER: &str = "fusermount3";
 
 /// The options of a mount.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct MountOptions {
     /// Whether all users of this machine may use it, not only the one who mounts.
     pub allow_other: bool,
     /// How many requests of the kernel are handled in parallel.
@@ -132,7 +131,7 @@ pub fn mount(
     user: &User,
     export: &str,
     dir: &Path,
-    options: Options,
+    options: MountOptions,
     first: u32,
 ) -> Result<Mounted, MountError> {
     check(dir)?;

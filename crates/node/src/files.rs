@@ -15,7 +15,7 @@ use quorate_fs::nfs3::{
 };
 use quorate_fs::rpc::xdr::Opaque;
 
-use crate::caller::{CallError, Caller, Pending};
+use crate::run::caller::{CallError, Caller, Pending};
 
 mod machine;
 mod put;
@@ -78,7 +78,7 @@ impl From<Unanswered> for FilesError {
 
 /// An entry of a directory.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct FileEntry {
     /// Its name.
     pub name: Vec<u8>,
     /// Its attributes, unless it has been removed since.
@@ -186,7 +186,7 @@ impl Files {
     /// # Errors
     ///
     /// It is not a directory, or may not be read.
-    pub fn list(&self, dir: &[u8], mut each: impl FnMut(Entry)) -> Result<(), FilesError> {
+    pub fn list(&self, dir: &[u8], mut each: impl FnMut(FileEntry)) -> Result<(), FilesError> {
         let (mut cookie, mut verf) = (0, [0; 8]);
         loop {
             let (dircount, maxcount) = (LIST_BYTES, LIST_BYTES);
@@ -201,7 +201,7 @@ impl Files {
                 cookie = entry.cookie;
                 let name = entry.name.0;
                 if name != b"." && name != b".." {
-                    each(Entry { name: name.to_vec(), attributes: entry.attributes });
+                    each(FileEntry { name: name.to_vec(), attributes: entry.attributes });
                 }
             }
             if said.eof || cookie == before {

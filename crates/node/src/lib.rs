@@ -2,7 +2,7 @@
 //!
 //! | Part | Module |
 //! |---|---|
-//! | a replica's process is in the crate `process`; here: one without a disk, and what is logged | [`memory`], `watch` |
+//! | a replica's process is in the crate `process`; here: one without a disk | [`memory`] |
 //! | a client's process without its sockets | [`client`] |
 //! | a client that threads and tasks share | [`caller`] |
 //! | a replica or a client, from its directory | [`replica`], [`client_node`] |
@@ -14,7 +14,7 @@
 //! | adding and removing clients of a running cluster | [`enlist`] |
 //! | errors for the operator; signals to stop | [`trouble`], [`signals`] |
 //! | UDP, and TCP for long frames | [`socket`] |
-//! | the loop of a process, what it does when idle, what wakes it | [`process`], [`idle`], [`wake`] |
+//! | the loop of a process, what it does when idle, what wakes it | [`supervise`], [`idle`], [`wake`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
 //! | the status of a cluster | [`observe`] |
 //! | a client of the file system | [`files`] |
@@ -25,40 +25,23 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
 )]
 
-pub mod caller;
-pub mod client;
-pub mod client_node;
-pub mod clock;
-pub mod crowd;
-pub mod enlist;
-pub mod examine;
 pub mod files;
-pub mod fsck;
-mod hex;
-pub mod identity;
-pub mod idle;
-pub mod init;
-pub mod member;
-pub mod members;
-pub mod memory;
+mod home;
+mod net;
 pub mod observe;
-pub mod ports;
-pub mod process;
-pub mod replica;
-mod secret;
+mod patience;
+mod run;
 pub mod services;
-pub mod settings;
-mod side_channel;
-pub mod signals;
-pub mod socket;
 pub mod storage;
-pub mod surroundings;
 #[cfg(test)]
 mod testing;
-pub mod timestamps;
 pub mod trouble;
-pub mod wake;
-mod watch;
+
+pub use home::{examine, fsck, identity, init, members, settings, timestamps};
+pub use net::{crowd, idle, ports, socket, wake};
+pub use run::{
+    caller, client, client_node, clock, enlist, member, memory, replica, signals, supervise, surroundings,
+};
 
 pub use caller::{CallError, Caller, Pending, RequestId};
 pub use client::{ClientCounters, ClientDrive, Done};
@@ -68,11 +51,11 @@ pub use identity::TestKeys;
 pub use idle::{Idle, Waiting};
 pub use member::Member;
 pub use memory::{MemoryProcess, ProcessError};
-pub use process::{ClientProcess, run_replica};
 pub use quorate_process::{
     Core, Counters, Directory, Event, Meter, Metered, Part, Place, Process, Transport,
 };
 pub use replica::ReplicaNode;
 pub use settings::Settings;
 pub use socket::Socket;
+pub use supervise::{ClientProcess, run_replica};
 pub use trouble::Trouble;

@@ -10,7 +10,7 @@
 //!
 //! | Part | Module |
 //! |---|---|
-//! | the evidence of a client, stored | [`ledger`](crate::client::ledger) |
+//! | the evidence of a client, stored | [`ledger`](crate::run::client::ledger) |
 //! | the verdict, as a pure function | [`model`] |
 //! | which replicas agree at which checkpoint | [`agreement`] |
 //! | output formats | [`json`], [`metrics`], [`text`] |
@@ -29,4 +29,4 @@ pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
 pub use watch::{Snapshot, Watch};
 
-pub use crate::client::ledger::{Class, Item, Ledger};
+pub use crate::run::client::ledger::{Class, Item, Ledger};

@@ -164,7 +164,7 @@ impl Storage {
         executor: &Executor<S, Paged>,
         log_bytes_max: usize,
     ) -> Result<Disk, Trouble> {
-        let life = u64::from_le_bytes(first_eight(crate::secret::entropy()?));
+        let life = u64::from_le_bytes(first_eight(crate::home::secret::entropy()?));
         let Self { dir, storage } = self;
         let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;
         Disk::start(writers, dir, log_bytes_max)

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use nix::fcntl::{Flock, FlockArg};
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::{Caller, OpenClient, TestKeys, Waiting};
 use quorate_service::kv::{Kv, Operation};
 use quorate_wire::message::{RequestBody, RequestFlags};
@@ -28,7 +28,7 @@ fn caller(cluster: &Cluster) -> Caller {
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let lock = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
     let client = OpenClient { drive, socket, waiting: Waiting::Block, lock };
-    Caller::start(client, Options { lanes: 1, deadline: Duration::from_secs(10) }).unwrap()
+    Caller::start(client, CallerOptions { lanes: 1, deadline: Duration::from_secs(10) }).unwrap()
 }
 
 fn put(value: &[u8]) -> Vec<u8> {

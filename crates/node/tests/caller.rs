@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use nix::fcntl::{Flock, FlockArg};
-use quorate_node::caller::{OPERATION_BYTES_MAX, Options};
+use quorate_node::caller::{CallerOptions, OPERATION_BYTES_MAX};
 use quorate_node::{CallError, Caller, OpenClient, Waiting};
 use quorate_service::kv::{Answer, Kv, Operation};
 
-fn caller(cluster: &Cluster, options: Options) -> Caller {
+fn caller(cluster: &Cluster, options: CallerOptions) -> Caller {
     let (drive, socket) = cluster.client(options.lanes);
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let lock = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
@@ -64,7 +64,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 #[test]
 fn threads_and_futures_share_a_client() {
     let cluster = Cluster::start(Kv);
-    let caller = caller(&cluster, Options { lanes: 8, ..Options::default() });
+    let caller = caller(&cluster, CallerOptions { lanes: 8, ..CallerOptions::default() });
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -89,7 +89,7 @@ fn threads_and_futures_share_a_client() {
 fn the_outcome_of_what_was_unknown_is_known_later() {
     let cluster = Cluster::start(Kv);
     let deadline = Duration::from_secs(1);
-    let caller = caller(&cluster, Options { lanes: 1, deadline });
+    let caller = caller(&cluster, CallerOptions { lanes: 1, deadline });
     assert_eq!(number(&caller.call(&incr(), false).unwrap()), 1);
     cluster.pause(2);
     cluster.pause(3);
@@ -110,7 +110,7 @@ fn the_outcome_of_what_was_unknown_is_known_later() {
 #[test]
 fn what_cannot_be_sent_is_refused() {
     let cluster = Cluster::start(Kv);
-    let caller = caller(&cluster, Options::default());
+    let caller = caller(&cluster, CallerOptions::default());
     let long = vec![0; OPERATION_BYTES_MAX + 1];
     assert_eq!(caller.call(&long, false), Err(CallError::TooLong { len: long.len() }));
     let pending = caller.submit(incr(), false);

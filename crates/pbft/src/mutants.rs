@@ -66,7 +66,7 @@ mutants! {
     M64 = 64, "echo-weak", "f + 1 echoes are enough to vote after a restart (§14.3).";
     M66 = 66, "read-before-echoes", "Reads are served before others have confirmed the start (S2b, §14.3).";
     M67 = 67, "floor-unkept", "A restart does not know which state was fetched and shown (S2, RO-4).";
-    M68 = 68, "proofs-private", "The PROOFs that a NEW-VIEW rests on are not sent with it (L2, DP-4).";
+    M68 = 68, "proofs-private", "The PROOFs of others that a NEW-VIEW rests on are not passed on (L2, DP-4).";
     M69 = 69, "choice-below-taken-over", "A new primary's first choice is its clock, whatever X has (L3, ND-1).";
     M70 = 70, "new-view-of-fewer", "A new view is decided and accepted with one VIEW-CHANGE less than a quorum (VV-1).";
     M78 = 78, "leads-beyond-window", "A new primary takes over numbers that it may not vote for (DP-5, DP-7).";
@@ -99,6 +99,10 @@ mutants! {
     M112 = 112, "soon-left-views", "Time-outs that end one view after the other are not doubled, where each executes some (TM-3).";
     M113 = 113, "full-this-moment", "A primary is suspected between two proposals, though as many are in progress as it may (TM-1).";
     M114 = 114, "passed-over-in-turn", "A request that waits for its turn has been passed over (TM-1, PR-3).";
+    M115 = 115, "separate-uncounted", "Proposed separate requests do not count as proposed, so that no turn passes (L29, TM-1).";
+    M116 = 116, "proposed-forever", "What lost its number to another batch counts as proposed (L30, TM-1).";
+    M117 = 117, "old-status-excuses", "A primary whose STATUS is old is at the end of its window, whatever it proposes (L29, TM-5).";
+    M118 = 118, "early-hand-over-lost", "A hand-over that came before its view was reached has no effect then (L28, LV-2).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::digest::Domains;
-use quorate_wire::door::recall;
 use quorate_wire::frame::{FRAME_BYTES_MAX, Frame};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::Proof;
-use quorate_wire::reply::{Outcome, Replies, Reply};
+use quorate_wire::recall;
+use quorate_wire::reply::{Replies, Reply, ReplyOutcome};
 use quorate_wire::sign::Signer;
 
 use crate::io::config::{Config, ConfigError};
@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -159,6 +159,7 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u64(seq.0);
         }
         Input::Unreadable => w.u8(11),
+        Input::BurstEnd => w.u8(12),
     }
 }
 
@@ -168,11 +169,11 @@ fn encode_reply(reply: &Reply<'_>, w: &mut Writer<'_>) {
     w.digest(&reply.digest);
     w.u16(reply.replier.unwrap_or(u16::MAX));
     w.u8(match reply.outcome {
-        Outcome::Executed => 0,
-        Outcome::Repeated => 1,
-        Outcome::Superseded => 2,
-        Outcome::Refused => 3,
-        Outcome::Overtaken => 4,
+        ReplyOutcome::Executed => 0,
+        ReplyOutcome::Repeated => 1,
+        ReplyOutcome::Superseded => 2,
+        ReplyOutcome::Refused => 3,
+        ReplyOutcome::Overtaken => 4,
     });
     encode_result(reply.result, w);
 }
@@ -331,6 +332,7 @@ impl Scratch {
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
             11 => step(now, &Input::Unreadable),
+            12 => step(now, &Input::BurstEnd),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())
@@ -348,11 +350,11 @@ fn decode_reply(r: &mut Reader<'_>, all: &mut Replies) -> Decoded<()> {
     let (client, timestamp, digest) = (ClientId(r.u64()?), Timestamp(r.u64()?), r.digest()?);
     let replier = Some(r.u16()?).filter(|id| *id != u16::MAX);
     let outcome = match r.u8()? {
-        0 => Outcome::Executed,
-        1 => Outcome::Repeated,
-        2 => Outcome::Superseded,
-        3 => Outcome::Refused,
-        4 => Outcome::Overtaken,
+        0 => ReplyOutcome::Executed,
+        1 => ReplyOutcome::Repeated,
+        2 => ReplyOutcome::Superseded,
+        3 => ReplyOutcome::Refused,
+        4 => ReplyOutcome::Overtaken,
         _ => return Err(DecodeError::NotCanonical),
     };
     let result = decode_result(r)?;

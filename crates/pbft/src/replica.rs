@@ -25,7 +25,7 @@
 //! | `advance` | `normal` | takes the steps that the log allows at one number |
 //! | `recheck_proposals` | `normal` | looks again at proposals with requests that were not authentic |
 //! | `record_vote` | `normal` | records a pre-prepare or prepare, and counts it once it is durable |
-//! | `propose` | `propose` | proposes waiting requests, if that is allowed |
+//! | `propose` | `propose` | notes that waiting requests may be proposed, at the end of the burst |
 //! | `propose_null` | `propose` | proposes a null batch, if that is allowed |
 //! | `look_at_rejoin` | `rejoin` | ends the rejoin, if that is possible |
 //! | `start_rejoin` | `rejoin` | starts over without the earlier state |
@@ -196,6 +196,7 @@ impl Replica {
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),
             Input::Unreadable => self.on_unreadable(now, out),
+            Input::BurstEnd => self.on_burst_end(now, out),
         }
         // Last of all: it may lead into another view.
         while self.lives.take_news() {
@@ -241,8 +242,9 @@ impl Replica {
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
             Message::QueryStable(m) => self.on_query_stable(from, *m, out),
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
-            // The state transfer's own, which the driver hands to the executor; and the node's own.
-            Message::MetaData(_)
+            // The state transfer's own, which the driver hands to the executor; and those of the node itself.
+            Message::Collect(_)
+            | Message::MetaData(_)
             | Message::Data(_)
             | Message::Fetch(_)
             | Message::Probe(_)

@@ -4,12 +4,12 @@
 
 mod desk;
 
-use desk::{Desk, MS, R0, R1, R2, R3, c};
+use desk::{Desk, MS, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
 use quorate_pbft::config::{Config, ConfigError, Durability, HOUR_NS, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
-use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
+use quorate_wire::message::{Bitmap, BodyMessage, Echoes, Kind, Start, Status};
 
 /// Replica 2, a backup of view 0. All requests are signed, so it times each of them at once.
 fn backup() -> Desk {
@@ -112,6 +112,97 @@ fn b8_a_full_window_is_no_excuse_for_ever() {
         }
     }
     panic!("nobody minds that a client is ignored");
+}
+
+/// L29: the same where the others' requests are separate: their bodies come apart from the proposals that name them.
+#[test]
+fn l29_separate_requests_pass_over_as_others_do() {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        config.request_auth = RequestAuth::SigMac;
+        (config.checkpoint_interval, config.window) = (128, 256);
+    });
+    let pipeline = desk.config.pipeline;
+    let ignored = desk.request_frame_with(c(2), 1, b"me", false, true);
+    desk.frame(&ignored);
+    let long = [0; 2000];
+    let mut waiting = std::collections::VecDeque::new();
+    for seq in 1..=20 * pipeline {
+        let frame = desk.request_frame_with(c(0), seq, &long, false, true);
+        desk.frame(&frame);
+        let batch = desk.separate_batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        waiting.push_back((seq, batch.digest()));
+        if seq > pipeline {
+            let (seq, digest) = waiting.pop_front().unwrap();
+            for from in [R1, R3] {
+                desk.prepare(from, 0, seq, digest);
+                desk.commit(from, 0, seq, digest);
+            }
+        }
+        desk.pass(10);
+        if suspects(&desk) {
+            assert!(seq > 2 * pipeline, "its turn had not come");
+            return;
+        }
+    }
+    panic!("nobody minds that a client is ignored");
+}
+
+/// L29, TM-5: the primary's last STATUS shows a window that has ended, and it proposes beyond that. It lacks no CHECKPOINTs.
+#[test]
+fn l29_a_primary_that_proposes_on_is_at_no_end() {
+    let mut desk = backup();
+    says_to_have_executed(&mut desk, R0, 1, 0);
+    let ignored = desk.request_frame_with(c(2), 1, b"me", false, true);
+    desk.frame(&ignored);
+    let (window, interval) = (desk.config.window, desk.config.checkpoint_interval);
+    for seq in 1..=8 * window {
+        let frame = desk.request_frame_with(c(0), seq, b"friend", false, true);
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, batch.digest());
+            desk.commit(from, 0, seq, batch.digest());
+        }
+        if seq % interval == 0 {
+            for from in [R1, R3] {
+                desk.checkpoint(from, seq, root(SeqNum(seq)), false);
+            }
+        }
+        desk.pass(10);
+        if suspects(&desk) {
+            return;
+        }
+    }
+    panic!("nobody minds that a client is ignored: {:?}", desk.replica.state());
+}
+
+/// L30: a request is proposed to this replica alone, and its number goes to another batch. It waits on.
+#[test]
+fn l30_what_lost_its_number_to_another_batch_is_not_proposed() {
+    let mut desk = backup();
+    let ignored = desk.request_frame_with(c(2), 1, b"me", false, true);
+    desk.frame(&ignored);
+    let batch = desk.batch_of(&[ignored]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    let friend = desk.request_frame_with(c(0), 1, b"friend", false, true);
+    let other = desk.batch_of(&[friend]);
+    for from in [R0, R1, R3] {
+        desk.commit(from, 0, 1, other.digest());
+    }
+    desk.hear(R1, Kind::Body, |w| BodyMessage::encode_batch(&other, w));
+    assert_eq!(desk.executed(), [(1, false)]);
+    for seq in 2..=5 {
+        desk.pass(30);
+        assert_eq!(suspects(&desk), seq == 5, "{} ms have passed", 30 * (seq - 1));
+        let frame = desk.request_frame_with(c(0), seq, b"friend", false, true);
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, batch.digest());
+            desk.commit(from, 0, seq, batch.digest());
+        }
+    }
 }
 
 /// TM-1: a batch is executed, and the next proposal is on its way. Who executes for long looks at its timers right then.

@@ -20,6 +20,7 @@
 //! | the core: a replica, or a Byzantine one | [`core`] |
 //! | what a world can observe; what the process counts | [`observer`], [`counters`] |
 //! | one end of the wire: authenticator, places, packs | [`endpoint`] |
+//! | the replies of all replicas to one request, sent at once | `collector` |
 //! | which clients the authenticator accepts | [`admission`] |
 //! | the timers; options | [`deadlines`], [`options`] |
 //! | what a replica states about itself | [`statement`] |
@@ -42,6 +43,7 @@ macro_rules! mutant {
 }
 
 pub mod admission;
+mod collector;
 pub mod core;
 pub mod counters;
 pub mod deadlines;

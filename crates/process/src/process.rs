@@ -16,6 +16,7 @@ use quorate_service::{Executor, Queue, Service, Steps};
 use quorate_wire::{ClientId, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::admission::{Admission, KeySource};
+use crate::collector::Collector;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::deadlines::Deadlines;
@@ -28,6 +29,7 @@ use crate::storage::queue::DiskQueue;
 use crate::storage::store::Store;
 use crate::transfer_meter::TransferMeter;
 
+mod collect;
 mod image;
 mod milestones;
 mod perform;
@@ -71,6 +73,7 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     /// Slots of pages that the executor does not know yet.
     stored: Vec<(PageLabel, u32)>,
     admission: Admission,
+    collector: Collector,
     statements: StatementSource,
     transfer_meter: TransferMeter,
     // Buffers that are reused in every step.
@@ -117,6 +120,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             fetched: SeqNum(0),
             stored: Vec::new(),
             admission: Admission::default(),
+            collector: Collector::new(id, config.cluster),
             statements,
             transfer_meter: TransferMeter::default(),
             actions: Actions::new(),
@@ -152,6 +156,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             fetched: self.fetched,
             stored: self.stored,
             admission: self.admission,
+            collector: self.collector,
             statements: self.statements,
             transfer_meter: self.transfer_meter,
             actions: self.actions,
@@ -203,6 +208,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub fn step(&mut self, now: Now, event: Event<'_>, watch: &mut impl Observer<S, P>) -> Option<Principal> {
         let mut sender = None;
         self.is_unsent |= !matches!(event, Event::Clock);
+        self.collector.set_time(now.mono_ns);
         match event {
             Event::Datagram { source, bytes } => sender = self.receive(now, source, bytes, watch),
             Event::Clock => self.expire(now, watch),
@@ -222,9 +228,26 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         sender
     }
 
+    /// The world has no more input at hand: ends the burst and hands over everything that may leave.
+    #[inline]
+    pub fn flush(&mut self, now: Now, transport: &mut impl Transport, watch: &mut impl Observer<S, P>) {
+        self.end_burst(now, watch);
+        self.send_out(transport);
+    }
+
+    /// Ends a burst: what has come together goes into one batch (PR-2). For worlds that cannot lend out their transport
+    /// and their observer at once; the others [flush](Self::flush).
+    #[inline]
+    pub fn end_burst(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        if self.core.replica().owes_proposal() {
+            self.feed(now, Input::BurstEnd, &[], watch);
+        }
+        self.send_collected(watch);
+    }
+
     /// Hands over everything that may leave, and continues the work on the disk's pages.
     #[inline]
-    pub fn flush(&mut self, transport: &mut impl Transport) {
+    pub fn send_out(&mut self, transport: &mut impl Transport) {
         self.disk.flush();
         self.endpoint.flush(transport);
         self.is_unsent = false;
@@ -240,7 +263,12 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
-        self.deadlines.earliest().min(self.endpoint.tick_at()).min(transfer).min(self.core.due())
+        self.deadlines
+            .earliest()
+            .min(self.endpoint.tick_at())
+            .min(transfer)
+            .min(self.core.due())
+            .min(self.collector.deadline())
     }
 
     /// Returns whether a deferred task has begun: it ends with [`Event::Work`].
@@ -335,6 +363,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, watch, |executor, steps| executor.on_deadline(now.mono_ns, steps));
+        }
+        if self.collector.deadline() <= now.mono_ns {
+            self.collector.expire();
         }
         if self.core.due() <= now.mono_ns {
             self.with_actions(now, watch, |core, out| core.wake(now, out));

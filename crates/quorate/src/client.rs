@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::time::Duration;
 
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::{CallError, Caller, RequestId, Trouble};
 
 use crate::service::{Answer, Family, Operation as _};
@@ -74,7 +74,7 @@ impl<F: Family> Client<F> {
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses this client.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Trouble> {
-        Ok(Self::new(Caller::open(dir.as_ref(), Options::default())?))
+        Ok(Self::new(Caller::open(dir.as_ref(), CallerOptions::default())?))
     }
 
     /// Returns the client of this service that calls through `caller`.

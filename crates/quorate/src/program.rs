@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Verdict, json, text};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, ReplicaNode, Trouble, signals};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::client::{Client, Error};
 use crate::service::{Family, Typed};
@@ -204,9 +204,9 @@ impl Replica {
     fn run<F: Family>(&self) -> Outcome {
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
-        let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
         tracing_subscriber::fmt()
-            .with_env_filter(filter)
+            .with_max_level(level.unwrap_or(LevelFilter::INFO))
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .init();
@@ -329,7 +329,7 @@ fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
 
 /// Waits until enough replicas agree on an answer, including an error.
 fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome {
-    let options = Options { lanes: 1, deadline: Duration::from_millis(500) };
+    let options = CallerOptions { lanes: 1, deadline: Duration::from_millis(500) };
     let caller = Caller::open(client, options).map_err(|trouble| wrong(&trouble))?;
     let began = Instant::now();
     while !stop.load(Ordering::Relaxed) {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use quorate_node::Trouble;
 use quorate_quorum::Protocol;
 use quorate_quorum_node::link::Carrier;
-use quorate_quorum_node::measure::{Plan, echo, heading, lines, measure};
+use quorate_quorum_node::measure::{Plan, Waits, echo, heading, lines, measure};
 
 fn main() -> Result<(), Trouble> {
     let operations = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(2000);
@@ -19,7 +19,8 @@ fn main() -> Result<(), Trouble> {
         for (protocol, _) in Protocol::ALL {
             number += 1;
             let ip = IpAddr::from([127, 60 + high % 30, low, number]);
-            let plan = Plan { protocol: *protocol, carrier, operations, value_bytes: 64, ip };
+            let waits = Waits::Polling;
+            let plan = Plan { protocol: *protocol, carrier, waits, operations, value_bytes: 64, ip };
             let dir = std::env::temp_dir().join(format!("quorate-latency-{}-{number}", std::process::id()));
             let row = measure(plan, &dir)?;
             for line in lines(&plan, &row) {

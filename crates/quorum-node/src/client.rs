@@ -13,23 +13,21 @@
 //! # }
 //! ```
 
+mod ask;
 mod engine;
-mod typed;
+pub mod typed;
 mod watch;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use quorate_node::Trouble;
 use quorate_node::trouble::Kind;
 use quorate_node::wake::Waker;
-use quorate_quorum::access::Rules;
-use quorate_quorum::step::{Call, Failure, Outcome, Path as How};
-use quorate_quorum::{ObjectId, ServerId, Value, Version};
+use quorate_quorum::step::{Call, Outcome};
+use quorate_quorum::{ObjectId, ServerId, Value};
 use quorate_wire::ClientId;
 
 use crate::config::Config;
@@ -37,7 +35,9 @@ use crate::core::Core;
 use crate::link::Carrier;
 use crate::note::State;
 
-pub use self::typed::{Item, Register};
+use self::ask::{Ask, Shared, Slot};
+
+pub use self::ask::{CallError, Entry};
 pub use self::watch::Watch;
 
 /// Operations that wait for the thread.
@@ -58,106 +58,6 @@ impl Default for Options {
     }
 }
 
-/// A value with its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The value.
-    pub value: Value,
-    /// Its version.
-    pub version: Version,
-    /// How the operation went.
-    pub path: How,
-}
-
-/// Why an operation has no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallError {
-    /// Too few servers answered in time. A write may still take effect.
-    Unavailable,
-    /// This client may not do that to this key.
-    NotAllowed,
-    /// Too many operations wait.
-    Busy,
-    /// The value is longer than 1 MiB.
-    TooLarge,
-    /// The counter of versions is used up.
-    Exhausted,
-    /// The client was closed, or its sockets have failed.
-    Closed,
-}
-
-impl core::fmt::Display for CallError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Unavailable => "too few servers answered in time",
-            Self::NotAllowed => "this client has no right to that key",
-            Self::Busy => "too many operations wait",
-            Self::TooLarge => "the value is longer than 1 MiB",
-            Self::Exhausted => "the counter of versions is used up",
-            Self::Closed => "the client is closed",
-        })
-    }
-}
-
-impl std::error::Error for CallError {}
-
-impl From<Failure> for CallError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::TimestampExhausted => Self::Exhausted,
-            Failure::ValueTooLarge => Self::TooLarge,
-            Failure::Busy | Failure::Backlog => Self::Busy,
-        }
-    }
-}
-
-/// What the thread is asked for.
-enum Ask {
-    Call { object: ObjectId, call: Call, reply: SyncSender<Result<Outcome, CallError>> },
-    Watch { object: ObjectId, slot: Arc<watch::Slot> },
-    Probe { reply: SyncSender<Vec<(ServerId, State)>>, wait: Duration },
-    Settle { reply: SyncSender<usize>, wait: Duration },
-}
-
-/// What threads and the client's own share.
-struct Shared {
-    asks: SyncSender<Ask>,
-    /// How many asks the thread has not taken.
-    count: AtomicUsize,
-    waker: Waker,
-    stop: AtomicBool,
-    me: ClientId,
-    config: Arc<Config>,
-    rules: Rules,
-    servers: usize,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Shared {
-    fn ask(&self, ask: Ask) -> Result<(), CallError> {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        if self.asks.try_send(ask).is_err() {
-            self.count.fetch_sub(1, Ordering::SeqCst);
-            return Err(if self.stop.load(Ordering::SeqCst) { CallError::Closed } else { CallError::Busy });
-        }
-        self.waker.wake();
-        Ok(())
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.waker.wake();
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // The last handle may be one that the thread itself holds for a moment.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// A client. Clones share it; the last one that is dropped ends its thread.
 #[derive(Clone)]
 pub struct Client {
@@ -166,7 +66,7 @@ pub struct Client {
 
 impl core::fmt::Debug for Client {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Client").field("me", &self.shared.me).finish_non_exhaustive()
+        f.debug_struct("Client").field("me", &self.shared.me()).finish_non_exhaustive()
     }
 }
 
@@ -179,35 +79,27 @@ impl Client {
     pub fn open(dir: &Path, options: Options) -> Result<Self, Trouble> {
         let core = Core::open(dir, options.carrier)?;
         let (asks, receiver): (_, Receiver<Ask>) = sync_channel(ASKS_MAX);
-        let shared = Arc::new(Shared {
-            asks,
-            count: AtomicUsize::new(0),
-            waker: Waker::new()?,
-            stop: AtomicBool::new(false),
-            me: core.me(),
-            config: Arc::clone(core.config()),
-            rules: core.settings().rules.clone(),
-            servers: core.settings().thresholds.n(),
-            thread: Mutex::new(None),
-        });
+        let waker = Waker::new()?;
+        let settings = core.settings();
+        let about = (Arc::clone(core.config()), settings.rules.clone(), settings.thresholds.n());
+        let shared = Arc::new(Shared::new(asks, waker.clone(), core.me(), about));
         let weak = Arc::downgrade(&shared);
-        let waker = shared.waker.clone();
         let run = move || engine::run(core, &receiver, &weak, &waker, options.deadline);
         let spawned = std::thread::Builder::new().name("register client".to_owned()).spawn(run);
         let thread = spawned
             .map_err(|error| Trouble::new(Kind::Network, format!("a thread cannot be started: {error}")))?;
-        *shared.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        shared.runs(thread);
         Ok(Self { shared })
     }
 
     /// Returns its number among clients and lanes.
     pub fn me(&self) -> ClientId {
-        self.shared.me
+        self.shared.me()
     }
 
     /// Returns its register.
     pub fn config(&self) -> &Config {
-        &self.shared.config
+        self.shared.config()
     }
 
     fn call(&self, object: ObjectId, call: Call) -> Result<Entry, CallError> {
@@ -218,8 +110,8 @@ impl Client {
     }
 
     fn may(&self, object: &ObjectId, write: bool) -> Result<(), CallError> {
-        let rules = &self.shared.rules;
-        let me = self.shared.me;
+        let rules = self.shared.rules();
+        let me = self.shared.me();
         let may = if write { rules.may_write(me, object) } else { rules.may_read(me.into(), object) };
         if may { Ok(()) } else { Err(CallError::NotAllowed) }
     }
@@ -230,7 +122,7 @@ impl Client {
     ///
     /// Too few servers answered in time, or this client may not read the key.
     pub fn read(&self, key: &[u8]) -> Result<Option<Entry>, CallError> {
-        let object = self.shared.config.object(key);
+        let object = self.shared.config().object(key);
         self.may(&object, false)?;
         let entry = self.call(object, Call::Read)?;
         Ok((!entry.version.is_genesis()).then_some(entry))
@@ -243,14 +135,9 @@ impl Client {
     /// Too few servers answered in time: then the write may still take effect. Or this client may not write the key, or
     /// the value is too long.
     pub fn write(&self, key: &[u8], value: impl Into<Value>) -> Result<Entry, CallError> {
-        let object = self.shared.config.object(key);
+        let object = self.shared.config().object(key);
         self.may(&object, true)?;
         self.call(object, Call::Write(value.into()))
-    }
-
-    /// Returns a handle for one key, whose value is a `T`.
-    pub fn register<T: Item>(&self, key: &str) -> Register<T> {
-        Register::new(self.clone(), key)
     }
 
     /// Watches a key: see [`Watch`].
@@ -259,11 +146,11 @@ impl Client {
     ///
     /// This client may not read the key, or watches too much.
     pub fn watch(&self, key: &[u8]) -> Result<Watch, CallError> {
-        let object = self.shared.config.object(key);
+        let object = self.shared.config().object(key);
         self.may(&object, false)?;
-        let slot = Arc::new(watch::Slot::default());
+        let slot = Arc::new(Slot::default());
         self.shared.ask(Ask::Watch { object, slot: Arc::clone(&slot) })?;
-        Ok(Watch::new(self.clone(), slot))
+        Ok(Watch::new(Arc::clone(&self.shared), slot))
     }
 
     /// Asks every server for its state, and waits for the answers, `wait` at most.
@@ -279,7 +166,7 @@ impl Client {
 
     /// Returns the number of servers.
     pub fn servers(&self) -> usize {
-        self.shared.servers
+        self.shared.servers()
     }
 
     /// Waits until every server has acknowledged what was stored, `wait` at most, and returns the number of objects of

@@ -132,13 +132,13 @@ impl Core {
         );
         let waiting = member.settings.waiting;
         member.pin()?;
-        let (door, socket, directory, lock) = member.into_parts();
+        let (auth, socket, directory, lock) = member.into_parts();
         let process = quorate_quorum::client(me, start, Arc::clone(&settings));
         Ok(Self {
             me,
             config: Arc::new(config),
             settings,
-            link: Link::new(me.into(), (door, socket, directory, Some(lock)), carrier),
+            link: Link::new(me.into(), (auth, socket, directory, Some(lock)), carrier),
             drive: Drive::new(process, secrets),
             fetches: Fetches::default(),
             busy: BTreeSet::new(),
@@ -236,6 +236,8 @@ impl Core {
             if !self.done.is_empty() {
                 return Ok(true);
             }
+            // The next phase begins before the answers that are late for the last one are looked at.
+            self.link.flush_packed();
         }
         if self.due() <= now_ns {
             let Self { drive, link, done, fetches, .. } = self;

@@ -21,6 +21,7 @@ pub mod config;
 pub mod core;
 pub mod crypto;
 pub mod drive;
+pub mod envelope;
 pub mod init;
 pub mod lie;
 pub mod link;
@@ -30,7 +31,8 @@ pub mod server;
 pub mod store;
 mod watchers;
 
-pub use client::{CallError, Client, Entry, Item, Register, Watch};
+pub use client::typed::{Item, Register};
+pub use client::{CallError, Client, Entry, Watch};
 pub use config::Config;
 pub use init::NewRegister;
 pub use server::Server;

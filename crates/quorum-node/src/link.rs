@@ -11,10 +11,12 @@ use nix::fcntl::Flock;
 use quorate_node::{Directory, Idle, Place, Socket, Transport};
 use quorate_quorum::Message;
 use quorate_quorum::channel::{Incoming, Outgoing};
+use quorate_wire::Principal;
+use quorate_wire::auth::{Admitted, AuthError, Authenticator};
 use quorate_wire::codec::Reader;
-use quorate_wire::frame::AnyFrame;
-use quorate_wire::{Door, DoorError, Kind, Principal};
+use quorate_wire::envelope::frame::Frame;
 
+use crate::envelope::{RegisterKind, Registers};
 use crate::note::{NOTES_FROM, Note};
 
 /// The longest frame in a datagram: a value of 8 KiB with what is around it.
@@ -53,14 +55,29 @@ pub(crate) enum Letter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Frames that went out, with their bytes.
-    pub sent: (u64, u64),
+    sent: (u64, u64),
     /// Frames that came in and were authentic and new.
-    pub taken: u64,
+    taken: u64,
     /// Frames that did not count, by the reason.
-    pub refused: BTreeMap<&'static str, u64>,
+    refused: BTreeMap<&'static str, u64>,
 }
 
 impl Carried {
+    /// Returns how many frames went out, and their bytes.
+    pub fn sent(&self) -> (u64, u64) {
+        self.sent
+    }
+
+    /// Returns how many frames came in and were authentic and new.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Returns how many frames did not count, by the reason.
+    pub fn refused(&self) -> &BTreeMap<&'static str, u64> {
+        &self.refused
+    }
+
     fn refuse(&mut self, why: &'static str) {
         *self.refused.entry(why).or_default() += 1;
     }
@@ -93,7 +110,7 @@ impl Channel {
 /// A node's link.
 pub struct Link {
     own: Principal,
-    door: Door,
+    auth: Authenticator<Registers>,
     socket: Socket,
     directory: Directory,
     above: usize,
@@ -117,13 +134,13 @@ impl Link {
     /// Returns the link of `own`, a lane of the authenticator's node. The socket's side channel takes what `carrier` says.
     pub fn new(
         own: Principal,
-        (door, socket, directory, lock): (Door, Socket, Directory, Option<Flock<File>>),
+        (auth, socket, directory, lock): (Authenticator<Registers>, Socket, Directory, Option<Flock<File>>),
         carrier: Carrier,
     ) -> Self {
         let outbox = (0..directory.len()).map(|_| Vec::new()).collect();
         Self {
             own,
-            door,
+            auth,
             socket,
             directory,
             above: carrier.above(),
@@ -144,62 +161,56 @@ impl Link {
 
     /// Begins a new generation of session keys, and returns its time.
     pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) -> u64 {
-        self.door.refresh(entropy, wall_ns);
-        self.door.key_time()
+        self.auth.refresh(entropy, wall_ns);
+        self.auth.key_time()
     }
 
     /// Sends every server this node's keys again: one that has started again may lack them.
     pub(crate) fn announce(&mut self) {
-        self.door.announce();
+        self.auth.announce();
     }
 
     /// Takes what has come in one datagram or long frame. False: nothing has.
     #[inline]
     pub(crate) fn poll(&mut self, mono_ns: u64) -> io::Result<bool> {
-        let Self { door, socket, channels, inbox, carried, .. } = self;
+        let Self { auth, socket, channels, inbox, carried, .. } = self;
         let Some((source, datagram)) = socket.receive()? else { return Ok(false) };
         let mut reader = Reader::new(datagram);
         let mut by = None;
         while !reader.is_empty() {
-            let Ok(taken) = AnyFrame::take(&mut reader) else {
+            let Ok(frame) = Frame::take(&mut reader) else {
                 carried.refuse("malformed");
                 break;
             };
-            let frame = match taken {
-                AnyFrame::Register(frame) => frame,
-                AnyFrame::Agreement(frame) if frame.kind == Kind::NewKey => {
-                    match door.admit_from(mono_ns, source, frame) {
-                        Ok(_) => by = Some(frame.sender),
-                        Err(error) => carried.refuse(error.name()),
-                    }
+            let sender = frame.sender;
+            let packet = match auth.admit_from(mono_ns, source, frame) {
+                Ok(Admitted::Message(packet)) => *packet.message(),
+                Ok(Admitted::Keys) => {
+                    by = Some(sender);
                     continue;
                 }
-                AnyFrame::Agreement(_) => {
-                    carried.refuse("wrong-role");
+                Err(error) => {
+                    carried.refuse(error.name());
                     continue;
                 }
             };
-            if let Err(error) = door.admit_register(mono_ns, &frame) {
-                carried.refuse(error.name());
-                continue;
-            }
-            by = Some(frame.sender);
-            let channel = channels.entry(frame.sender.key_holder()).or_default();
-            if !channel.accept(frame.key_id, frame.counter) {
+            by = Some(sender);
+            let channel = channels.entry(sender.key_holder()).or_default();
+            if !channel.accept(packet.key_id, packet.counter) {
                 carried.refuse("replayed");
                 continue;
             }
-            let letter = if frame.kind >= NOTES_FROM {
-                Note::decode(frame.kind, frame.body).map(Letter::Note)
+            let letter = if packet.kind >= NOTES_FROM {
+                Note::decode(packet.kind, packet.body).map(Letter::Note)
             } else {
-                Message::decode(frame.kind, frame.body).map(|(_, message)| Letter::Message(message))
+                Message::decode(packet.kind, packet.body).map(|(_, message)| Letter::Message(message))
             };
             match letter {
                 Ok(letter) => {
                     carried.taken += 1;
-                    inbox.push_back((frame.sender, letter));
+                    inbox.push_back((sender, letter));
                 }
-                Err(error) => carried.refuse(DoorError::from(error).name()),
+                Err(error) => carried.refuse(AuthError::from(error).name()),
             }
         }
         socket.judge(by);
@@ -232,7 +243,7 @@ impl Link {
         self.carried.sent.0 += 1;
         if self.body.len() > self.above {
             let mut frame = Vec::new();
-            self.door.seal_register(kind, (self.own, to), &self.body, &mut frame);
+            self.auth.seal_from(RegisterKind(kind), self.own, Some(to), &self.body, &mut frame);
             self.carried.sent.1 += frame.len() as u64;
             return self.socket.send_long(place, frame);
         }
@@ -245,13 +256,13 @@ impl Link {
             self.used.push(place);
         }
         let before = packed.len();
-        self.door.seal_register(kind, (self.own, to), &self.body, packed);
+        self.auth.seal_from(RegisterKind(kind), self.own, Some(to), &self.body, packed);
         self.carried.sent.1 += (packed.len() - before) as u64;
     }
 
-    /// Sends what is packed, and the keys that are due.
+    /// Sends what is packed.
     #[inline]
-    pub(crate) fn flush(&mut self, mono_ns: u64) {
+    pub(crate) fn flush_packed(&mut self) {
         for place in self.used.drain(..) {
             if let Some(packed) = self.outbox.get_mut(place.index())
                 && !packed.is_empty()
@@ -260,8 +271,14 @@ impl Link {
                 packed.clear();
             }
         }
-        self.door.tick(mono_ns, 0);
-        while let Some((to, frame)) = self.door.take_outgoing() {
+    }
+
+    /// Sends what is packed, and the keys that are due.
+    #[inline]
+    pub(crate) fn flush(&mut self, mono_ns: u64) {
+        self.flush_packed();
+        self.auth.tick(mono_ns, 0);
+        while let Some((to, frame)) = self.auth.take_outgoing() {
             if let Some(place) = self.directory.find(to) {
                 self.socket.send(place, &frame);
             }
@@ -314,8 +331,8 @@ mod tests {
         let listening = Socket::open(any, &back).unwrap();
         let at = listening.address().unwrap();
         let me: Principal = ReplicaId(0).into();
-        let mut a = Link::new(client, (keys.door(client, 1), socket, to_proxy, None), Carrier::Udp);
-        let mut b = Link::new(me, (keys.door(me, 1), listening, back, None), Carrier::Udp);
+        let mut a = Link::new(client, (keys.authenticator(client, 1), socket, to_proxy, None), Carrier::Udp);
+        let mut b = Link::new(me, (keys.authenticator(me, 1), listening, back, None), Carrier::Udp);
         let op = Op { incarnation: 1, number: 1, phase: 1 };
         let message = Message { object: ObjectId([1; 32]), body: Body::Qts { op } };
         // The keys of both, through the proxy as well.
@@ -330,7 +347,7 @@ mod tests {
             b.flush(1);
         };
         pass(&mut a, &mut b, 1);
-        receive(&mut a, |link| link.door.key_time() > 0);
+        receive(&mut a, |link| link.auth.key_time() > 0);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while b.carried.taken == 0 {
             a.send(me, &message);

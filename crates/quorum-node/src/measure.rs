@@ -5,6 +5,8 @@
 //! processes. The client is the only thread of its core. Between operations the client waits a little, and until the
 //! servers have done what it sent them, so that what is off an operation's path (RC, late answers, relays, COMPLETE with
 //! its signatures) does not become a part of the next one.
+//!
+//! With [`Waits::Blocking`] everybody is on one core, each server in a thread of its own, and sleeps until something comes.
 
 pub mod repair;
 
@@ -21,7 +23,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use quorate_node::init::Host;
 use quorate_node::trouble::Kind;
-use quorate_node::{Clock, Trouble};
+use quorate_node::{Clock, Idle, Trouble};
 use quorate_quorum::step::Call;
 use quorate_quorum::{Protocol, ServerId, Value};
 
@@ -36,6 +38,16 @@ const BETWEEN: Duration = Duration::from_micros(60);
 /// No operation takes longer.
 const HUNG: Duration = Duration::from_secs(20);
 
+/// How client and servers wait for what comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waits {
+    /// They poll, the client on one core and the servers on another.
+    #[default]
+    Polling,
+    /// They sleep, all on one core.
+    Blocking,
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -43,6 +55,8 @@ pub struct Plan {
     pub protocol: Protocol,
     /// How messages travel.
     pub carrier: Carrier,
+    /// How everybody waits.
+    pub waits: Waits,
     /// Operations of each kind, after a tenth as many that are not counted.
     pub operations: usize,
     /// Bytes of a value.
@@ -165,21 +179,29 @@ fn percentile(took: &mut [Duration], of: usize) -> f64 {
     took.get(place).map_or(0.0, |time| time.as_secs_f64() * 1e6)
 }
 
-/// The servers' thread.
+/// The servers' threads: one that polls for all, or one for each.
 struct Servers {
     stop: Arc<AtomicBool>,
-    ask: Sender<()>,
-    totals: Receiver<Totals>,
-    thread: JoinHandle<()>,
+    /// Asks the thread that polls what the servers have sent and spent.
+    ask: Option<(Sender<()>, Receiver<Totals>)>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Servers {
-    fn start(dir: &Path, carrier: Carrier) -> Result<Self, Trouble> {
+    fn start(dir: &Path, plan: Plan) -> Result<Self, Trouble> {
         let mut servers = Vec::new();
         for id in 0..4 {
-            servers.push(Server::open(&server_dir(dir, ServerId::at(id)), None, carrier)?);
+            servers.push(Server::open(&server_dir(dir, ServerId::at(id)), None, plan.carrier)?);
         }
         let stop = Arc::new(AtomicBool::new(false));
+        if plan.waits == Waits::Blocking {
+            let run = |server: Server| {
+                let flag = Arc::clone(&stop);
+                std::thread::spawn(move || _ = pin(0).and_then(|()| server.run(&flag)))
+            };
+            let threads = servers.into_iter().map(run).collect();
+            return Ok(Self { stop, ask: None, threads });
+        }
         let flag = Arc::clone(&stop);
         let (ask, asked) = channel();
         let (tell, totals) = channel();
@@ -195,7 +217,7 @@ impl Servers {
                 if asked.try_recv().is_ok() {
                     let mut all = Totals::default();
                     for server in &servers {
-                        all.add(server.carried().sent, server.spent());
+                        all.add(server.carried().sent(), server.spent());
                     }
                     if tell.send(all).is_err() {
                         return;
@@ -203,17 +225,21 @@ impl Servers {
                 }
             }
         });
-        Ok(Self { stop, ask, totals, thread })
+        Ok(Self { stop, ask: Some((ask, totals)), threads: vec![thread] })
     }
 
+    /// Returns what they have sent and spent; nothing of those that block.
     fn totals(&self) -> Totals {
-        let _ = self.ask.send(());
-        self.totals.recv().unwrap_or_default()
+        let Some((ask, totals)) = &self.ask else { return Totals::default() };
+        let _ = ask.send(());
+        totals.recv().unwrap_or_default()
     }
 
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.join();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -228,7 +254,7 @@ pub fn measure(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
         hosts: vec![Host { ip: plan.ip, port: None }],
         clients: 1,
         config: Config::new(plan.protocol),
-        lines: Vec::new(),
+        lines: if plan.waits == Waits::Blocking { vec!["poll = \"0ms\"".to_owned()] } else { Vec::new() },
         server_lines: vec!["durability = \"memory\"".to_owned()],
     };
     register.make(dir)?;
@@ -239,7 +265,7 @@ pub fn measure(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
 
 fn run(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
     // Memory counts as lost at the next start, so there is one start for both kinds.
-    let servers = Servers::start(dir, plan.carrier)?;
+    let servers = Servers::start(dir, plan)?;
     let client: PathBuf = dir.join("client-0");
     let measured = Core::open(&client, plan.carrier).and_then(|mut core| {
         pin(0)?;
@@ -263,10 +289,11 @@ fn kind(
     let warm_up = plan.operations / 10 + 1;
     let mut took = Vec::with_capacity(plan.operations);
     let mut before = Totals::default();
+    let (blocks, mut idle) = (plan.waits == Waits::Blocking, Idle::new(core.waiting()));
     for count in 0..warm_up + plan.operations {
         if count == warm_up {
             before = servers.totals();
-            before.add(core.carried().sent, core.spent());
+            before.add(core.carried().sent(), core.spent());
         }
         let mut bytes = vec![7; plan.value_bytes];
         bytes.iter_mut().zip(count.to_le_bytes()).for_each(|(place, byte)| *place = byte);
@@ -275,7 +302,8 @@ fn kind(
         let begin = Instant::now();
         core.invoke(clock.mono_ns(), object, call);
         loop {
-            core.turn(clock.mono_ns()).map_err(|error| broken(&error))?;
+            let now_ns = clock.mono_ns();
+            let worked = core.turn(now_ns).map_err(|error| broken(&error))?;
             if let Some((_, result)) = core.take_done() {
                 let ended = begin.elapsed();
                 if result.is_err() {
@@ -289,6 +317,10 @@ fn kind(
             if begin.elapsed() > HUNG {
                 return Err(Trouble::new(Kind::Network, "an operation did not end"));
             }
+            if blocks && !worked {
+                let due = (now_ns, core.due());
+                core.rest(&mut idle, due, None, || false).map_err(|error| broken(&error))?;
+            }
         }
         // What comes last off the path (COMPLETE) leaves in the turn after the one that empties the backlog.
         let (ended, mut settled) = (Instant::now(), Instant::now());
@@ -300,12 +332,15 @@ fn kind(
             if ended.elapsed() > HUNG {
                 return Err(Trouble::new(Kind::Network, "a server did not acknowledge a store"));
             }
+            if blocks {
+                std::thread::sleep(BETWEEN); // the servers have the same core
+            }
         }
         // Their thread answers between its turns: what has come to them by now is done then.
         let _ = servers.totals();
     }
     let mut after = servers.totals();
-    after.add(core.carried().sent, core.spent());
+    after.add(core.carried().sent(), core.spent());
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let each = |after: u64, before: u64| (after - before) as f64 / plan.operations as f64;
     Ok(Figures {

@@ -184,7 +184,7 @@ impl Server {
         let state_bytes_max = member.settings.state_memory_max;
         member.pin()?;
         let dir = member.dir.clone();
-        let (door, socket, directory, lock) = member.into_parts();
+        let (auth, socket, directory, lock) = member.into_parts();
         let pushes = matches!(config.protocol, Protocol::MinimalC | Protocol::MinimalF);
         let around = Around {
             store,
@@ -205,7 +205,7 @@ impl Server {
             dir,
             config,
             settings,
-            link: Link::new(id.into(), (door, socket, directory, Some(lock)), carrier),
+            link: Link::new(id.into(), (auth, socket, directory, Some(lock)), carrier),
             drive: Drive::new(process, secrets),
             around,
             state_bytes_max,
@@ -303,6 +303,11 @@ impl Server {
                     Letter::Note(note) => self.note(now_ns, from, &note),
                 }
             }
+            // An answer that promises nothing new does not wait for what else has come.
+            if !self.was_lost && !self.around.store.has_batch() {
+                self.answer();
+                self.link.flush_packed();
+            }
         }
         self.settle(now_ns)?;
         Ok(burst > 0)
@@ -377,11 +382,12 @@ impl Server {
         let store = &self.around.store;
         State {
             up_ms: now_ns / 1_000_000,
-            objects: u64::try_from(self.drive.process().objects()).unwrap_or(u64::MAX),
+            // Not those that were only asked for.
+            objects: u64::try_from(store.objects()).unwrap_or(u64::MAX),
             bytes: u64::try_from(store.live_bytes()).unwrap_or(u64::MAX),
             log_bytes: store.log_bytes(),
-            taken: carried.taken,
-            refused: carried.refused.values().sum::<u64>() + self.around.refused,
+            taken: carried.taken(),
+            refused: carried.refused().values().sum::<u64>() + self.around.refused,
             watchers: self.around.watchers.len(),
             lost: !self.is_repaired(),
             repaired: store.past() != Past::Whole,
@@ -391,7 +397,7 @@ impl Server {
     /// Makes durable what was persisted, and then sends what promises it.
     #[inline]
     fn settle(&mut self, now_ns: u64) -> Result<(), Trouble> {
-        let Self { around, link, drive, .. } = self;
+        let Self { around, drive, .. } = self;
         around.store.commit()?;
         if self.was_lost && drive.process().is_repaired() {
             self.was_lost = false;
@@ -402,14 +408,21 @@ impl Server {
             let process = drive.process();
             around.store.renew(|object, out| _ = process.save(object, out))?;
         }
+        self.answer();
+        self.link.flush(now_ns);
+        Ok(())
+    }
+
+    /// Packs what is ready to be sent: everything that it promises is durable.
+    #[inline]
+    fn answer(&mut self) {
+        let Self { around, link, .. } = self;
         for (to, message) in around.held.drain(..) {
             link.send(to, &message);
         }
         for (to, note) in around.notes.drain(..) {
             link.note(to, &note);
         }
-        link.flush(now_ns);
-        Ok(())
     }
 }
 

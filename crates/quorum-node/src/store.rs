@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use quorate_node::Trouble;
 use quorate_node::trouble::Kind;
 use quorate_quorum::{ObjectId, Past};
-use quorate_wire::{ClusterId, ReplicaId};
 
 use self::log::{Log, Read};
+
+pub use self::log::Owner;
 
 /// What is on disk before a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,17 +33,6 @@ pub enum Durability {
     Async,
     /// Nothing: a server that stopped counts as one that lost its disk.
     Memory,
-}
-
-/// Whose disk it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The epoch: a new one begins with nothing.
-    pub epoch: u32,
-    /// The server.
-    pub id: ReplicaId,
 }
 
 /// Bytes of one batch while a log is written again.
@@ -220,6 +210,11 @@ impl Store {
         self.past
     }
 
+    /// Returns how many objects are kept.
+    pub fn objects(&self) -> usize {
+        self.live.len()
+    }
+
     /// Returns the bytes of what is kept of all objects.
     pub fn live_bytes(&self) -> usize {
         self.live_bytes
@@ -252,6 +247,12 @@ impl Store {
         if self.durability == Durability::Memory {
             self.batch.clear();
         }
+    }
+
+    /// Says whether something waits to be made durable. What was persisted in memory alone does not.
+    #[inline]
+    pub fn has_batch(&self) -> bool {
+        !self.batch.is_empty()
     }
 
     /// Makes the batch durable, as far as is asked for.

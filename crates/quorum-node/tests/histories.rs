@@ -271,3 +271,18 @@ fn phalanx_is_atomic_under_faults() {
 fn bft_bc_is_atomic_under_faults() {
     run(Protocol::BftBc(Variant::Optimized));
 }
+
+#[test]
+fn bft_bc_base_is_atomic_under_faults() {
+    run(Protocol::BftBc(Variant::Base));
+}
+
+#[test]
+fn bft_bc_strong_is_atomic_under_faults() {
+    run(Protocol::BftBc(Variant::Strong));
+}
+
+#[test]
+fn bft_bc_strong_optimized_is_atomic_under_faults() {
+    run(Protocol::BftBc(Variant::StrongOptimized));
+}

@@ -98,10 +98,10 @@ impl<'a> Hand<'a> {
         settings.complete = false;
         settings.late = false;
         adjust(&mut settings);
-        if let Some(mutant) = stage.mutant
-            && !settings.plant(mutant)
-        {
-            return Err("this build has no mutants: build it with the feature `mutants`".to_string());
+        if let Some(mutant) = stage.mutant {
+            settings = settings
+                .planted(mutant)
+                .ok_or("this build has no mutants: build it with the feature `mutants`")?;
         }
         let settings = Arc::new(settings);
         let mut hand = Self {

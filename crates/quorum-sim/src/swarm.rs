@@ -18,6 +18,9 @@ use crate::rng::Rng;
 use crate::rogue::{Fault, Faulty, Hoarder};
 use crate::world::{Counts, End, World};
 
+/// Why a bug cannot be planted.
+const NO_MUTANTS: &str = "this build has no mutants: build it with the feature `mutants`";
+
 /// One run of the swarm.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
@@ -149,12 +152,10 @@ fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Res
         }
         Protocol::Phalanx | Protocol::BftBc(_) => {}
     }
-    if let Some(mutant) = run.mutant
-        && !settings.plant(mutant)
-    {
-        return Err("this build has no mutants: build it with the feature `mutants`".to_string());
+    match run.mutant {
+        Some(mutant) => settings.planted(mutant).ok_or_else(|| NO_MUTANTS.to_string()),
+        None => Ok(settings),
     }
-    Ok(settings)
 }
 
 /// Adds the servers: b = f of them liars, one of which may be a correct one that loses its disk, and

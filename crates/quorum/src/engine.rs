@@ -164,7 +164,7 @@ impl<M: Machine> Process for Engine<M> {
 /// One phase: a request that all servers get, again and again until they have answered.
 #[derive(Debug)]
 pub(crate) struct Round {
-    pub(crate) op: Op,
+    op: Op,
     body: Body,
     skip: ServerSet,
     wait: u64,
@@ -182,6 +182,11 @@ impl Round {
         let servers = cx.settings.thresholds.servers().filter(|server| !self.skip.contains(*server));
         cx.out.broadcast(servers, cx.object, &self.body);
         cx.set_timer(Timer::Operation(cx.object), self.wait);
+    }
+
+    /// Returns its operation.
+    pub(crate) fn op(&self) -> Op {
+        self.op
     }
 
     /// Notes an answer. False: this server had answered, and does not count twice.

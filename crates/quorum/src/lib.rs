@@ -60,6 +60,7 @@ use quorate_wire::ClientId;
 
 pub use message::{Body, Message};
 pub use mutants::Mutant;
+pub use saved::Past;
 pub use settings::{Protocol, Settings};
 pub use step::{Action, Input, Out, Process, Timer};
 pub use thresholds::{ServerId, Thresholds};
@@ -78,17 +79,6 @@ pub fn client(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Box<dy
             Box::new(engine::Engine::<bftbc::client::Register>::new(me, incarnation, settings))
         }
     }
-}
-
-/// What has become of a server's disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Past {
-    /// It has everything that this server promised, or this server never promised anything.
-    Whole,
-    /// It was lost in this epoch, and the server has been repaired since.
-    Repaired,
-    /// It was lost, and the server has not been repaired.
-    Lost,
 }
 
 /// Returns a server. One that was lost pulls what it can from its peers ([`Process::is_repaired`]).

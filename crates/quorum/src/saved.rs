@@ -11,6 +11,17 @@ use crate::message::Proof;
 use crate::message::encoding::{proof, put_stored, value};
 use crate::version::{Value, Version};
 
+/// What has become of a server's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// It has everything that this server promised, or this server never promised anything.
+    Whole,
+    /// It was lost in this epoch, and the server has been repaired since.
+    Repaired,
+    /// It was lost, and the server has not been repaired.
+    Lost,
+}
+
 /// The form of PHALANX and MINIMAL.
 const STORED: u8 = 0;
 /// The form of BFT-BC.

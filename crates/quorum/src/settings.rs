@@ -183,14 +183,17 @@ impl Settings {
         }
     }
 
-    /// Plants a bug. Returns false where the feature `mutants` is not compiled in.
-    pub fn plant(&mut self, mutant: Mutant) -> bool {
+    /// Returns these settings with a bug. None: the feature `mutants` is not compiled in.
+    pub fn planted(self, mutant: Mutant) -> Option<Self> {
         #[cfg(feature = "mutants")]
         {
-            self.mutant = Some(mutant);
+            Some(Self { mutant: Some(mutant), ..self })
         }
-        _ = mutant;
-        cfg!(feature = "mutants")
+        #[cfg(not(feature = "mutants"))]
+        {
+            _ = mutant;
+            None
+        }
     }
 
     /// Says whether this bug is planted.

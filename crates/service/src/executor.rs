@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quorate_wire::batch::Ordered;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::RESULT_BYTES_MAX;
-use quorate_wire::reply::{Outcome, Reply};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::lives;
@@ -324,31 +324,31 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             timestamp,
             digest: Digest::ZERO,
             replier,
-            outcome: Outcome::Superseded,
+            outcome: ReplyOutcome::Superseded,
             result: None,
         };
         let refusal = if known.is_none() { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {
             Some(lane) if timestamp < lane.timestamp => {}
             Some(lane) if timestamp == lane.timestamp && mutant!(M75, true, false) => {
-                reply.outcome = Outcome::Repeated;
+                reply.outcome = ReplyOutcome::Repeated;
                 reply.digest = lane.digest;
                 if self.repeat(&lane)? {
                     reply.result = Some(&self.result);
                 }
             }
-            None if refusal == Some(Outcome::Refused) => {
+            None if refusal == Some(ReplyOutcome::Refused) => {
                 self.result.clear();
                 registry::RegistryResult::NoLane.encode(&mut self.result);
-                reply.outcome = Outcome::Refused;
+                reply.outcome = ReplyOutcome::Refused;
                 reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 reply.result = Some(&self.result);
             }
-            None if refusal == Some(Outcome::Overtaken) => {
+            None if refusal == Some(ReplyOutcome::Overtaken) => {
                 let (released, _) = self.lanes.numbers(client);
                 self.result.clear();
                 self.result.extend_from_slice(&released.0.to_le_bytes());
-                reply.outcome = Outcome::Overtaken;
+                reply.outcome = ReplyOutcome::Overtaken;
                 reply.result = Some(&self.result);
             }
             None if refusal.is_some() => {}
@@ -358,7 +358,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
                 let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
                 let mut view = self.state.view(self.reply_pages);
                 fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
-                reply.outcome = Outcome::Executed;
+                reply.outcome = ReplyOutcome::Executed;
                 reply.digest = digest;
                 reply.result = Some(&self.result);
             }

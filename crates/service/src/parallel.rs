@@ -17,7 +17,7 @@ mod tests;
 mod unsettled;
 
 pub use crate::state::cell::Cell;
-pub use engine::Kind;
+pub use engine::EngineKind;
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};
 pub use runs::{Counters, Early, Runs, Settled, WrongRule};

@@ -108,6 +108,7 @@ impl Words for KvApp {
             Ok(Asked::Operation(operation)) => operation,
             Ok(Asked::Command(command)) => return format!("{command:?}").to_lowercase(),
             Ok(Asked::Further(further)) => return format!("{further:?}").to_lowercase(),
+            Ok(Asked::Elements(elements)) => return format!("{elements:?}").to_lowercase(),
             Err(_) => return "(malformed)".to_owned(),
         };
         match operation {
@@ -397,6 +398,7 @@ impl Double for KvDouble {
             Ok(Asked::Operation(operation)) => operation,
             Ok(Asked::Command(command)) => return self.command(&command),
             Ok(Asked::Further(further)) => unreachable!("nobody draws {further:?}"),
+            Ok(Asked::Elements(elements)) => unreachable!("nobody draws {elements:?}"),
             Err(_) => return answer(&Answer::Failed(Failure::Malformed)),
         };
         let key = key_of(&operation);

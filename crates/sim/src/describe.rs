@@ -8,9 +8,9 @@ use quorate_wire::codec::Decoded;
 use quorate_wire::frame::Frame;
 use quorate_wire::life::{Life, Recovered, Recovery};
 use quorate_wire::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Data, Fetch, MetaData, NewKey, NewView,
-    Piggyback, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable, ReqAck,
-    ReqReject, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
+    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, MetaData, NewKey,
+    NewView, Piggyback, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply, ReplyStable,
+    ReqAck, ReqReject, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
 };
 use quorate_wire::{ClientId, Digest, Kind, SeqNum, ViewNum};
 
@@ -48,6 +48,13 @@ fn riding(piggyback: &Piggyback<'_>) -> String {
         let _ = write!(text, " +commit(n={} d={digest})", seq.0);
     }
     text
+}
+
+/// Shows whose replies another replica is to pass on (RP-6).
+fn collected(collect: &Collect<'_>) -> String {
+    let replies: Vec<_> =
+        collect.iter().map(|(_, reply)| format!("{} t={}", reply.client, reply.timestamp.0)).collect();
+    format!("replies: {}", replies.join(", "))
 }
 
 fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
@@ -136,6 +143,7 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
             let m = ReqReject::decode(body)?;
             format!("v={} n={} {} t={} d={}", m.view.0, m.seq.0, m.client, m.timestamp.0, m.digest)
         }
+        Kind::Collect => collected(&Collect::decode(body)?),
         Kind::Probe => format!("nonce={:04x}", Probe::decode(body)?.nonce & 0xffff),
         Kind::Statement => {
             let m = Statement::decode(body)?;

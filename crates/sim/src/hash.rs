@@ -18,6 +18,7 @@ pub enum Tag {
     Start,
     Kept,
     Unreadable,
+    BurstEnd,
     Send = 32,
     Persist,
     SetTimer,

@@ -68,7 +68,7 @@ fn told(input: &Input<'_>, actions: &Actions, words: &dyn Words) -> Vec<What> {
             let to = match to {
                 Recipient::All => "*".to_owned(),
                 Recipient::Replica(id) => id.to_string(),
-                Recipient::Client(client) => client.to_string(),
+                Recipient::Client(client) | Recipient::Collected { client, .. } => client.to_string(),
             };
             told.push(What::Sent { to, text });
         } else if let Action::Report(milestone) = action {

@@ -1,5 +1,8 @@
 //! The wire format, on which all other crates are based.
 //!
+//! [`envelope`] is what every protocol needs, [`protocol`] is that of replicas and their clients. The registers have one of
+//! their own, in a crate above.
+//!
 //! | Part | Module |
 //! |---|---|
 //! | views, sequence numbers, replicas, clients | [`id`] |
@@ -14,7 +17,9 @@
 //! | signatures and signed evidence | [`sign`] |
 //! | the exchange of session keys | [`exchange`] |
 //! | lives of replicas, and what opens one | [`life`] |
-//! | the authenticator: received bytes become [`Verified`] messages | [`door`] |
+//! | the authenticator: received bytes become [`Verified`] messages | [`auth`] |
+//! | how a protocol's kinds travel and are authenticated | [`seal`] |
+//! | a message read again from a recording | [`recall`] |
 //!
 //! This crate has no I/O, no clock and no randomness: they are passed in.
 #![no_std]
@@ -27,29 +32,24 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod batch;
-mod bounds;
-pub mod cluster;
-pub mod codec;
-pub mod digest;
-pub mod door;
-pub mod exchange;
-pub mod frame;
-pub mod id;
-pub mod keys;
-mod kind;
-pub mod life;
-mod memo;
-pub mod message;
-pub mod reply;
-mod short;
-pub mod sign;
+pub mod envelope;
+pub mod protocol;
 
+pub use envelope::{auth, cluster, codec, digest, exchange, id, keys, seal};
+pub use protocol::{batch, frame, life, message, recall, reply, sign};
+
+pub use auth::{AuthError, Source, Verified};
 pub use batch::{Batch, Body};
 pub use cluster::Cluster;
 pub use digest::{ClusterId, Digest};
-pub use door::{Admitted, Door, DoorError, Source, Verified};
 pub use id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 pub use message::{Kind, Message};
+pub use protocol::admit::Pbft;
 pub use reply::Replies;
 pub use sign::Signed;
+
+/// The authenticator of a replica or a client.
+pub type Door = auth::Authenticator<Pbft>;
+pub use auth::AuthError as DoorError;
+/// An incoming frame of a replica or a client.
+pub type Admitted<'a> = auth::Admitted<Message<'a>>;

@@ -81,6 +81,7 @@ const ROOMS: &[Room] = &[
     },
     Room { directory: "fuzz/libfuzzer", uses: &["fuzz"], tests_use: &[] },
     Room { directory: "xtask", uses: &[], tests_use: &[] },
+    Room { directory: "tests/kernel", uses: &[], tests_use: &[] },
 ];
 
 /// Finds dependencies that go up, and crates that are not in the table.

@@ -18,10 +18,10 @@ use anyhow::{Result, bail};
 
 use super::{Finding, line_of};
 use crate::rust::Source;
-use crate::shell::root;
 use crate::tree::Tree;
 use modules::Modules;
 pub(super) use ratchet::TABLE;
+use xtask::root;
 
 /// The structure of one crate.
 #[derive(Debug, PartialEq, Eq)]

@@ -186,7 +186,7 @@ impl Lab {
         let ticks = self.machines.now();
         let host = &mut self.hosts[at];
         let mut out = Out::default();
-        host.process.flush(&mut out);
+        host.process.flush(time(ticks), &mut out);
         let due = host.process.due();
         if host.silent {
             without_proposals(&mut out);

@@ -298,7 +298,7 @@ impl Plan {
         let mut machines: BTreeMap<usize, Arc<Machine>> = BTreeMap::new();
         let ends = mesh::connect(self.servers, self.seats.len())?;
         let (mut orders, mut threads) = (Vec::new(), Vec::new());
-        for (seat, ends) in self.seats.drain(..).zip(ends) {
+        for ((number, seat), ends) in (0..).zip(self.seats.drain(..)).zip(ends) {
             let (order, jobs) = channel();
             let station = Station::new(Berth {
                 resident: seat.resident,
@@ -310,6 +310,7 @@ impl Plan {
                 shared: Arc::clone(&shared),
                 jobs,
                 tell: tell.clone(),
+                rng: Rng::new(1, 700 + number),
             });
             orders.push(order);
             threads.push(std::thread::spawn(move || station.run()));

@@ -199,7 +199,7 @@ impl Sample {
 
 fn measure(server: &Server, copies: usize, data: &[u8]) -> Result<Sample> {
     let mut client = Nfs::mount(&server.place)?;
-    let root = client.root.clone();
+    let root = client.root().clone();
     let dir = client.mkdir(&root, "andrew")?;
     let tree = tree();
     let mut work = Work { client, dir, tree: &tree, data, copies: Vec::new(), computed: Duration::ZERO };
@@ -217,7 +217,7 @@ fn measure(server: &Server, copies: usize, data: &[u8]) -> Result<Sample> {
         work.clear(copy)?;
     }
     work.client.rmdir(&root, "andrew")?;
-    (sample.computed_s, sample.delayed) = (work.computed.as_secs_f64(), work.client.delayed);
+    (sample.computed_s, sample.delayed) = (work.computed.as_secs_f64(), work.client.delayed());
     Ok(sample)
 }
 

@@ -41,9 +41,9 @@ pub(crate) struct Nfs {
     stream: BufReader<TcpStream>,
     calls: Calls,
     /// The handle of the mounted directory.
-    pub(crate) root: Handle,
+    root: Handle,
     /// Calls that were repeated because the server answered JUKEBOX.
-    pub(crate) delayed: u64,
+    delayed: u64,
     record: Vec<u8>,
 }
 
@@ -133,6 +133,21 @@ impl Nfs {
     }
 
     /// Returns the length of a file.
+    /// Returns the handle of the mounted directory.
+    pub(crate) fn root(&self) -> &Handle {
+        &self.root
+    }
+
+    /// Returns how many calls were repeated because the server answered JUKEBOX.
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
+    /// The same, and counts from zero again.
+    pub(crate) fn take_delayed(&mut self) -> u64 {
+        std::mem::take(&mut self.delayed)
+    }
+
     pub(crate) fn getattr(&mut self, file: &[u8]) -> Result<u64> {
         ask!(self, GetAttr, Opaque(file), |ok| Ok(ok.size))
     }

@@ -44,7 +44,7 @@ type Sample = [f64; OPS.len()];
 /// Runs all operations on a file of this size.
 fn measure(server: &Server, bytes: usize, record: usize, data: &[u8]) -> Result<(Sample, u64)> {
     let mut client = Nfs::mount(&server.place)?;
-    let root = client.root.clone();
+    let root = client.root().clone();
     let file = client.create(&root, "iozone")?;
     let (count, mut chance) = (bytes / record, Chance::new(5));
     let data = data.get(..record).unwrap_or_default();
@@ -67,7 +67,7 @@ fn measure(server: &Server, bytes: usize, record: usize, data: &[u8]) -> Result<
         *figure = ratio(u64::try_from(count * record)?, 1_000_000) / start.elapsed().as_secs_f64();
     }
     client.remove(&root, "iozone")?;
-    Ok((sample, client.delayed))
+    Ok((sample, client.delayed()))
 }
 
 fn run(settings: Settings) -> Result<Report> {

@@ -99,7 +99,7 @@ fn measure(server: &Server, clients: u32, count: usize) -> Result<[Sample; OPS.l
     let mut hosts = Vec::new();
     for number in 0..clients {
         let mut client = Nfs::mount(&server.place)?;
-        let (root, name) = (client.root.clone(), format!("micro-{number}"));
+        let (root, name) = (client.root().clone(), format!("micro-{number}"));
         let dir = client.mkdir(&root, &name)?;
         hosts.push((client, dir, name, vec![Vec::new(); count]));
     }
@@ -127,11 +127,11 @@ fn measure(server: &Server, clients: u32, count: usize) -> Result<[Sample; OPS.l
             p75_us: at(75),
             p99_us: at(99),
             ops_per_s: ratio(u64::try_from(took.len())?, 1) / seconds,
-            delayed: hosts.iter_mut().map(|host| std::mem::take(&mut host.0.delayed)).sum(),
+            delayed: hosts.iter_mut().map(|host| host.0.take_delayed()).sum(),
         };
     }
     for (client, _, name, _) in &mut hosts {
-        let root = client.root.clone();
+        let root = client.root().clone();
         client.rmdir(&root, name)?;
     }
     Ok(samples)

@@ -117,7 +117,7 @@ struct Sample {
 /// Runs the load. Only the transactions are timed, as in `postmark`.
 fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Result<Sample> {
     let mut client = Nfs::mount(&server.place)?;
-    let root = client.root.clone();
+    let root = client.root().clone();
     let dir = client.mkdir(&root, "postmark")?;
     let mut load = Load { client, dir, files: Vec::new(), made: 0, chance: Chance::new(42), data };
     for _ in 0..files {
@@ -134,7 +134,7 @@ fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Res
     }
     load.client.rmdir(&root, "postmark")?;
     let done = ratio(transactions, 1);
-    Ok(Sample { per_s: done / seconds, per_core_s: done / spent_s, delayed: load.client.delayed })
+    Ok(Sample { per_s: done / seconds, per_core_s: done / spent_s, delayed: load.client.delayed() })
 }
 
 fn run(settings: Settings) -> Result<Report> {

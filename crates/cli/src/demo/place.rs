@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use quorate_node::Caller;
-use quorate_node::caller::{CallError, Options};
-use quorate_node::files::{Entry, Files, FilesError, Machine};
+use quorate_node::caller::{CallError, CallerOptions};
+use quorate_node::files::{FileEntry, Files, FilesError, Machine};
 use quorate_node::settings::ServiceName;
 
 use super::load::Done;
@@ -130,7 +130,7 @@ struct Own(Files);
 impl Own {
     fn open(client: &Path) -> Result<Self, String> {
         let node = open_client(client, ServiceName::FS).map_err(|failure| failure.what)?;
-        let options = Options { lanes: LANES, deadline: PATIENCE };
+        let options = CallerOptions { lanes: LANES, deadline: PATIENCE };
         let machine = Machine::of(&node);
         let caller = Caller::start(node.with_lanes(LANES), options).map_err(|trouble| trouble.what)?;
         let first = std::process::id() ^ since_1970();
@@ -178,7 +178,7 @@ impl Place for Own {
 
     fn names(&self, path: &str) -> Result<BTreeSet<String>, String> {
         let mut names = BTreeSet::new();
-        let each = |entry: Entry| _ = names.insert(String::from_utf8_lossy(&entry.name).into_owned());
+        let each = |entry: FileEntry| _ = names.insert(String::from_utf8_lossy(&entry.name).into_owned());
         self.0.find(path, false).and_then(|dir| self.0.list(&dir, each)).map_err(of(path))?;
         Ok(names)
     }

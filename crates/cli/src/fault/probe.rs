@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate_node::ClientNode;
-use quorate_node::caller::{Caller, Options};
+use quorate_node::caller::{Caller, CallerOptions};
 use quorate_service::kv::Operation;
 
 use crate::local::Local;
@@ -21,7 +21,7 @@ pub(crate) struct Probe(Caller);
 impl Probe {
     /// Opens it, if its client key is free.
     pub(crate) fn open(local: &Local) -> Option<Self> {
-        let options = Options { lanes: 1, deadline: DEADLINE };
+        let options = CallerOptions { lanes: 1, deadline: DEADLINE };
         let node = ClientNode::open(&local.node(PROBE)).ok()?;
         let probe = Self(Caller::start(node.with_lanes(options.lanes), options).ok()?);
         // The first answer takes longer: it includes the key exchange.

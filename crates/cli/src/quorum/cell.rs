@@ -27,26 +27,26 @@ enum ProfileName {
     Fake,
     /// Stop
     Crash,
-    /// Acknowledge stores and forget them
+    /// Acknowledge values without storing them
     Forget,
     /// Answer writers only
     Silent,
-    /// Send signatures and certificates that are not valid
+    /// Send invalid signatures and certificates
     BadCrypto,
 }
 
 /// What is measured: a register, or replication as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Subject {
-    /// Tolerates clients that stop in the middle of a write
+    /// Tolerates clients that crash
     Phalanx,
-    /// Tolerates no faulty clients; needs no signatures
+    /// Tolerates no faulty clients; uses no signatures
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits the writes that they can prepare; slower
+    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
     BftBc,
-    /// Replication with a leader, for comparison
+    /// Not a register: replication with a leader, for comparison
     Smr,
 }
 
@@ -60,20 +60,21 @@ enum Measure {
     Write,
 }
 
-/// Measure one register in simulation, with faulty servers and concurrent clients
+/// Measure one register in simulation
 ///
-/// Prints the latency with its 95 % confidence interval. Also prints the share of operations that needed an extra
-/// phase, and the messages, bytes and signatures per operation. Checks that the history of the run is atomic.
+/// One client reads or writes, and its operations are measured. Other clients can run at the same time, and servers
+/// can be faulty. Prints the latency with its 95 % confidence interval, and the messages, bytes and signatures of an
+/// operation. Fails if the history of the run is not atomic.
 ///
-/// --network selects a model of the network and of the time of signatures:
+/// --network selects the simulated network:
 ///
-///   lan                    machines of 2006 on a switch, with the signatures of such machines (default)
-///   sim:LAMBDA             one shared network that carries one message in one unit of time. Each end needs LAMBDA
-///                          units (0 to 1000) to process a message. A signature takes as long as in lan
-///   geo:CLIENT,SERVER,...  regions of the world: that of the clients, then that of each server, such as DAL, FRA or
-///                          TOK. Signatures take no time
+///   lan             a local network of 2006 (the default)
+///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
+///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
+///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
+///                   Sending or receiving a message takes LAMBDA units, 0 to 1000
 ///
-///   quorate quorum run --protocol bft-bc --f 1 --faulty 1 --readers 2 --measure write
+///   quorate quorum run --protocol bft-bc --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -81,16 +82,16 @@ pub(super) struct Run {
     /// Protocol of the register
     #[arg(long, value_enum)]
     protocol: Subject,
-    /// With --protocol smr: the leader is faulty, and proposes nothing
+    /// With --protocol smr: make the leader faulty, so that it proposes nothing
     #[arg(long)]
     faulty_leader: bool,
     /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
-    /// Number of faulty servers to tolerate, of 3f + 1
+    /// Number of faulty servers to tolerate: f of 3f + 1
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=15))]
     f: u16,
-    /// Number of faulty servers
+    /// Number of servers that are faulty, at most f
     #[arg(long, value_name = "B", default_value_t = 0)]
     faulty: u16,
     /// What the faulty servers do
@@ -111,10 +112,10 @@ pub(super) struct Run {
     /// Model of the network: lan, sim:LAMBDA or geo:CLIENT,SERVER,...
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
-    /// Time that each client waits between operations, in thousandths of the network's unit of time
+    /// Pause of a client between operations: microseconds, or thousandths of a unit with --network sim
     #[arg(long, value_name = "T", default_value_t = 10_000)]
     think: u64,
-    /// Let all processes share five machines, as in the paper. By default, each has its own machine
+    /// Let all processes share five machines, as in the paper (default: a machine for each process)
     #[arg(long)]
     five_machines: bool,
     /// Seed of the random numbers
@@ -255,9 +256,12 @@ impl Run {
             latency.percentile(99.0)
         ));
         out::line(format!(
-            "  paths         {:.1} % fast, {:.1} % wrote back, {:.1} % heard a listener's store, {:.1} % needed it, \
-             {:.1} % in two phases",
-            row.fast, row.write_back, row.listener_any, row.listener_needed, row.two_phase
+            "  operations    {:.1} % without an extra phase, {:.1} % with a write-back, {:.1} % in two phases",
+            row.fast, row.write_back, row.two_phase
+        ));
+        out::line(format!(
+            "  forwarded     {:.1} % received a forwarded value, {:.1} % were decided by one",
+            row.listener_any, row.listener_needed
         ));
         out::line(format!(
             "  an operation  {:.1} messages, {:.0} bytes, {:.2} signatures, {:.2} verifications, over {} operations of \
@@ -267,10 +271,10 @@ impl Run {
     }
 }
 
-/// Check the statements of a published comparison of quorum systems, in simulation
+/// Check the statements of the paper BQS08 in simulation
 ///
-/// Prints each statement, the figures that it compares, and the experiment of `quorate bench run` that measures these
-/// figures. Exit status 1: a statement does not hold.
+/// The paper compares quorum systems. Prints each of its statements, the measured figures, and the experiment of
+/// `quorate bench run` that measures the same figures. Exit status 1 if a statement does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use quorate_quorum::Protocol;
 use quorate_quorum_node::link::Carrier;
-use quorate_quorum_node::measure::{self, Plan};
+use quorate_quorum_node::measure::{self, Plan, Waits};
 
 use super::name::{Name, VariantName, protocol};
 use crate::fail::Outcome;
@@ -14,12 +14,15 @@ use crate::{out, values};
 
 /// Measure the latency of registers on this machine
 ///
-/// Four servers poll on one core, and a client polls on a second core. Nothing is written to disk, and one operation
-/// runs at a time. Prints median and 99th percentile, and for each operation the messages, bytes and signatures of the
-/// client and all servers.
+/// Runs four servers on one core, and a client on a second core. The client runs one operation at a time. Nothing is
+/// written to disk. Prints the median and the 99th percentile of the latency. Also prints the messages, bytes and
+/// signatures of an operation.
 ///
-/// The figures are valid only on an idle machine. As a check, the command measures a datagram's round trip between two
-/// polling threads, once before the run and once after it. Both results should be about equal.
+/// The figures are valid only on an idle machine. The first and the last line show the round trip of a datagram
+/// (`polled echo`). On an idle machine, both lines show about the same time.
+///
+/// With --blocking, client and servers share one core, and sleep until a message arrives. Messages, bytes and
+/// signatures are then those of the client alone.
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]
@@ -34,6 +37,9 @@ pub(super) struct Latency {
     /// Measured operations of each kind
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = values::count)]
     operations: u64,
+    /// Let the client and the servers sleep on one core, instead of polling on two
+    #[arg(long)]
+    blocking: bool,
     /// Bytes of a value, at most 1 MiB
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     value: u32,
@@ -55,7 +61,8 @@ impl Latency {
                 number += 1;
                 let ip = IpAddr::from([127, 60 + high % 30, low, number]);
                 let value_bytes = usize::try_from(self.value).unwrap_or(0);
-                let plan = Plan { protocol: *protocol, carrier, operations, value_bytes, ip };
+                let waits = if self.blocking { Waits::Blocking } else { Waits::Polling };
+                let plan = Plan { protocol: *protocol, carrier, waits, operations, value_bytes, ip };
                 let name = format!("quorate-latency-{}-{number}", std::process::id());
                 let row = measure::measure(plan, &std::env::temp_dir().join(name))?;
                 measure::lines(&plan, &row).iter().for_each(out::line);

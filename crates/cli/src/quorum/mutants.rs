@@ -10,18 +10,18 @@ use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::{out, values};
 
-/// Plant each bug in turn, and check that scenarios and swarm find it
+/// Check that the scenarios and random runs find planted bugs
 ///
-/// Needs a build with the feature `mutants`. Exit status 1: a bug survived.
+/// Plants one bug at a time. Needs a build with the feature `mutants`. Exit status 1 if a bug was not found.
 ///
 ///   quorate quorum mutants --only bc-no-lock
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Mutants {
-    /// Only this one, by name
+    /// Plant only the bug with this name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Seeds of the swarm for each bug and protocol
+    /// Number of random runs for each bug and protocol
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = values::count)]
     seeds: u64,
 }

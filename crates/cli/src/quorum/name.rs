@@ -10,27 +10,27 @@ use crate::fail::Failure;
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Name {
-    /// Tolerates clients that stop in the middle of a write
+    /// Tolerates clients that crash
     Phalanx,
-    /// Tolerates no faulty clients; needs no signatures
+    /// Tolerates no faulty clients; uses no signatures
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits the writes that they can prepare; slower
+    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. After a client stops, one of its writes may still become visible
+    /// A write has three phases. Of a Byzantine client that was stopped, at most one write appears later
     Base,
-    /// A write has two phases if no other write disturbs it. After a client stops, two of its writes may become visible
+    /// A write has two phases, or three if writes overlap. Of a stopped client, at most two writes appear later
     #[default]
     Optimized,
-    /// A write has three phases. After a client stops and others write twice, no more of its writes become visible
+    /// A write has three phases. Of a stopped client, no write appears once others have written twice
     Strong,
-    /// The phases of optimized, and the guarantee of strong
+    /// The phases of optimized, with the limit of strong
     StrongOptimized,
 }
 

@@ -31,9 +31,13 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Create a new cluster for registers: one directory for each server and client
 ///
-/// Each directory holds node.toml (addresses), cluster.toml (everyone's public keys), register.toml and a secret key.
-/// register.toml names the protocol. It can also name the clients that may read and write the keys with a given prefix.
-/// Copy each directory to its machine, and start `quorate quorum server` there.
+/// Copy each directory to its machine, and start `quorate quorum server` in the directories of servers. A directory
+/// holds:
+///
+///   node.toml       the addresses
+///   cluster.toml    the public keys of all servers and clients
+///   register.toml   the protocol, and the clients that may read and write (by default, all may)
+///   keys/           the secret key of this server or client
 ///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]
@@ -48,7 +52,7 @@ pub(super) struct Init {
     /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
-    /// Number of Byzantine servers to tolerate, of 3f + 1
+    /// Number of Byzantine servers to tolerate: f of 3f + 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: u16,
     /// Addresses of the servers, IP or IP:PORT. Give one address for each server, or one for all (default: this machine)
@@ -97,10 +101,10 @@ impl Init {
     }
 }
 
-/// Run one server of a register in the foreground
+/// Run one server of registers in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it. A killed server starts again with everything that it has acknowledged. A server that has
-/// lost its disk answers no reads until it has fetched the values from the other servers.
+/// SIGTERM or Ctrl-C stops it. A server that was killed restarts with everything that it acknowledged. A server that
+/// lost its disk fetches all values from the other servers, and answers no reads until then.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -114,7 +118,7 @@ pub(super) struct Server {
     /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds
     #[arg(long, value_name = "NAME")]
     lie: Option<String>,
-    /// Carry all messages over TCP. All servers and clients of the cluster must have the same setting
+    /// Use TCP for all messages. All servers and clients of the cluster must do the same
     #[arg(long)]
     tcp: bool,
 }
@@ -158,9 +162,10 @@ impl Server {
     }
 }
 
-/// Read, write and watch keys of a register
+/// Read, write or watch a register
 ///
-/// Exits with status 3 if too few servers answered in time. A write without an answer may still take effect.
+/// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered before the deadline. After
+/// status 3, a write may still take effect.
 ///
 ///   quorate quorum client read greeting
 ///   quorate quorum client write greeting hello
@@ -172,42 +177,42 @@ pub(super) struct Client {
     /// The client's directory, made by `quorate quorum init` or `up`
     #[arg(long, default_value = "quorate-registers/client-0", global = true)]
     dir: PathBuf,
-    /// Deadline of an operation, such as 500ms or 10s
+    /// Time to wait for the answers of servers, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME", global = true)]
     deadline: Duration,
-    /// Carry all messages over TCP. Use this only if the servers were started with --tcp
+    /// Use TCP for all messages. Needs servers that were started with --tcp
     #[arg(long, global = true)]
     tcp: bool,
 }
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Print the value of a key; `nil` if it was never written
+    /// Print the value of a register, or `nil` if nobody has written it
     ///
     ///   quorate quorum client read greeting
     #[command(verbatim_doc_comment)]
     Read {
-        /// The key
+        /// Key of the register
         key: String,
     },
-    /// Replace the value of a key
+    /// Replace the value of a register
     ///
     ///   quorate quorum client write greeting hello
     #[command(verbatim_doc_comment)]
     Write {
-        /// The key
+        /// Key of the register
         key: String,
-        /// The value, at most 1 MiB
+        /// New value, at most 1 MiB
         value: String,
     },
-    /// Print the value of a key, and each newer one
+    /// Print the value of a register, and print it again when it changes
     ///
     ///   quorate quorum client watch greeting --for 10s
     #[command(verbatim_doc_comment)]
     Watch {
-        /// The key
+        /// Key of the register
         key: String,
-        /// End after this time
+        /// Stop after this time (default: run until Ctrl-C)
         #[arg(long = "for", value_parser = values::duration, value_name = "TIME")]
         within: Option<Duration>,
     },
@@ -265,21 +270,24 @@ fn show(entry: &Entry) {
     }
 }
 
-/// Show the state of the servers of a register
+/// Show the states of the servers
 ///
-/// Asks every server about itself, with a client key that no other program uses. A server is silent after 2 s
-/// without an answer. A server that lies does not say so.
+/// Asks every server for its state. A server is "silent" after 2 s without an answer. A Byzantine server may report a
+/// false state.
 ///
-/// Exit status: 0 all servers answer; 1 some do not, or are not repaired; 3 none answers.
+/// `status` connects with the key of the client in DIR that has the highest number. No other program may use this key
+/// at the same time.
+///
+/// Exit status: 0 all servers answer and have their data; 1 some do not; 3 no server answers.
 ///
 ///   quorate quorum status
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Status {
-    /// Directory that holds the nodes of the register
+    /// Directory that holds the servers and clients
     #[arg(long, default_value = "quorate-registers")]
     dir: PathBuf,
-    /// Print JSON, one object per line
+    /// Print JSON: a line for the cluster, then a line for each server
     #[arg(long)]
     json: bool,
 }

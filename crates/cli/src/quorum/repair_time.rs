@@ -14,11 +14,10 @@ use crate::out;
 
 /// Measure the repair of a server that lost its disk
 ///
-/// Four servers run on this machine, with durability sync. A client writes all keys. Then one server loses its disk and
-/// restarts. Prints the time from the restart until this server answers again.
+/// Starts four servers on this machine, and writes all keys. Then removes the disk of one server, and restarts it.
+/// Prints the time from the restart until this server answers again.
 ///
-/// As a check, the command then stops another server and reads up to 1000 keys. These reads end only if the repaired
-/// server answers.
+/// Then stops another server, and reads up to 1000 keys. These reads need the answers of the repaired server.
 ///
 ///   quorate quorum repair-time --protocol minimal-c --keys 10000
 #[derive(Args, Debug)]

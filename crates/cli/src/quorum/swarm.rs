@@ -15,9 +15,9 @@ use crate::{out, values};
 
 /// Run a register under random faults, from seeds
 ///
-/// In every run, f servers are faulty. The seed determines their faults, the clients, the network, and the restarts of
-/// correct servers. No run has more faults than the protocol tolerates. A run fails if its history is not atomic, or if
-/// an operation never ends. Exit status 1: a run failed.
+/// The seed of a run determines the clients, the network, the faults, and the restarts of correct servers. In every
+/// run, f servers are faulty, which the protocol tolerates. A run fails if its history is not atomic, or if an
+/// operation never ends. Exit status 1 if a run failed.
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Sim {
     /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
-    /// Faulty servers, of 3f + 1
+    /// Number of faulty servers: f of 3f + 1
     #[arg(long, value_name = "F", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=21))]
     f: u16,
     /// The first seed
@@ -90,13 +90,13 @@ impl Sim {
 
 /// Run the named scenarios
 ///
-/// A scenario is a schedule written out by hand, for a fault that random schedules meet too rarely.
+/// A scenario is a fixed schedule of messages and faults. It tests a case that random runs reach too rarely.
 ///
 ///   quorate quorum scenarios
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Scenarios {
-    /// Only this one
+    /// Run only the scenario with this name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

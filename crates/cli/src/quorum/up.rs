@@ -29,31 +29,30 @@ const WATCH: &str = "client-2";
 /// What a server's subcommand is.
 const SERVER: &str = "quorum server";
 
-/// Start servers for registers on this machine
+/// Start a cluster of servers for registers on this machine
 ///
-/// Creates the data directory if needed, starts 3f + 1 server processes, and waits until all answer. Then it prints a line
-/// each time the state of a server changes. Ctrl-C stops the servers. The next `quorate quorum up` continues with all
-/// data.
+/// Starts 3f + 1 servers, each as a process. Prints a line each time that the state of a server changes. Ctrl-C stops
+/// the servers. The next `quorate quorum up` continues with the same data.
 ///
-/// All servers run on one machine here, which is good for trials only.
+/// One machine with all servers is good for trials only. For several machines, use `quorate quorum init`.
 ///
 ///   quorate quorum up
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Up {
-    /// Data directory
+    /// Data directory, created if needed
     #[arg(long, default_value = "quorate-registers")]
     dir: PathBuf,
-    /// Protocol of the registers (default minimal-f); only for a new data directory
+    /// Protocol of the registers (default minimal-f). Only for a new cluster
     #[arg(long, value_enum)]
     protocol: Option<Name>,
-    /// Variant of bft-bc (default optimized); only for a new data directory
+    /// Variant of bft-bc (default optimized). Only for a new cluster
     #[arg(long, value_enum, requires = "protocol")]
     variant: Option<VariantName>,
-    /// Number of Byzantine servers to tolerate (default 1); only for a new data directory
+    /// Number of Byzantine servers to tolerate (default 1). Only for a new cluster
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: Option<u16>,
-    /// Address of the first server, IP or IP:PORT (default 127.0.0.1:7400); only for a new data directory
+    /// Address of server 0, IP or IP:PORT (default 127.0.0.1:7400). Only for a new cluster
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
 }
@@ -172,15 +171,15 @@ impl Up {
     }
 }
 
-/// Inject a fault into a server of a register, or heal it
+/// Inject a fault into a server, or heal it
 ///
-/// Works only on servers that `quorate quorum up` runs. Registers continue to work with up to f faulty servers. One
-/// more fault is refused, unless --yes-break-it is given.
+/// Works only on servers that `quorate quorum up` runs. Registers continue to work with up to f faulty servers. `fault`
+/// refuses to break more servers, unless you add --yes-break-it.
 ///
 ///   kill   end the process immediately, like a crash (SIGKILL)
 ///   wipe   kill it, remove its disk, and restart it: it fetches the values from the other servers
 ///   lie    restart it as a liar; --how selects the kind of lie (default fake-value)
-///   heal   restart it as a correct server; if it was a liar, remove its disk first
+///   heal   restart it as a correct server. The disk of a liar is removed first
 ///
 /// `quorate quorum server --lie list` lists the kinds of lies.
 ///
@@ -236,8 +235,9 @@ impl Fault {
             .collect();
         if self.what != What::Heal && broken.len() >= (names.len() - 1) / 3 && !self.force {
             let list: Vec<&str> = broken.iter().map(|name| name.as_str()).collect();
+            let are = if list.len() == 1 { "is" } else { "are" };
             let what = format!(
-                "{} already faulty: one more fault can stop or corrupt the register",
+                "{} {are} already faulty: one more fault can stop or corrupt the register",
                 list.join(", ")
             );
             let id = broken.first().map_or("", |name| name.trim_start_matches("server-"));

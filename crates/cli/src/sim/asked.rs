@@ -74,9 +74,8 @@ pub(super) fn with_settings(report: &str, service: Runs, given: &[String], flags
 /// The list of settings at the end of the help.
 pub(super) fn settings_help() -> String {
     format!(
-        "Settings for --set. Without --set, the seed determines all settings. With --set, it determines none of them:\n\
-         the settings that --set does not name have fixed values, such as checkpoint_interval 8 and window 16. A\n\
-         node.toml describes each setting.\n\n{}",
+        "Settings for --set. Without --set, the seed determines all settings. With --set, the settings that you do not\n\
+         name have fixed values, such as checkpoint_interval 8 and window 16. Each node.toml describes the settings.\n\n{}",
         protocol_keys()
     )
 }

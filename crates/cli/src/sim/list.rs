@@ -11,7 +11,7 @@ use crate::out;
 
 /// List all scenarios, with the faults that they cover
 ///
-/// The first column has the keys of docs/faults.md. A scenario fails if its fault is not tolerated, or if its fault
+/// The first column has the names of the faults in docs/faults.md. A scenario fails if its fault is not tolerated, or
 /// has no visible effect at a correct replica.
 ///
 ///   quorate sim list

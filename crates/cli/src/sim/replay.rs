@@ -19,9 +19,14 @@ use crate::values::{self, RequestName};
 
 /// Replay a run step by step
 ///
-/// Prints one line for each event: `->` is a message, `.` a milestone, `!` an execution, `#` a fault. The first
-/// column is the step, the second the time in microseconds. A recording holds the initial state and the inputs
-/// of one replica. In a recording, a step is one input.
+/// Prints one line for each event: the step, the time in microseconds, and the event. A mark says what it is:
+///
+///   ->   a message
+///   .    a milestone
+///   !    an execution
+///   #    a fault
+///
+/// --recording replays the recorded inputs of replicas. Each input is a step.
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
@@ -33,7 +38,7 @@ pub(crate) struct Replay {
     /// Seed of the run
     #[arg(long, value_name = "S", value_parser = values::seed, required_unless_present = "recording")]
     seed: Option<u64>,
-    /// Recordings of replicas, instead of a seed; several are merged by time
+    /// Files with recorded inputs, one for each replica. They are merged by time
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["seed", "scenario", "n", "f", "request"])]
     recording: Vec<PathBuf>,
     /// A scenario of `quorate sim list` (default: the swarm)
@@ -66,7 +71,7 @@ pub(crate) struct Replay {
     /// Draw the run with a column for each node
     #[arg(long)]
     lanes: bool,
-    /// Use only the faults of the first version of the swarm, to repeat a seed from that time
+    /// Use only the faults of the first version of the swarm, to repeat an old seed
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
 }

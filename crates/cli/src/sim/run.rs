@@ -23,8 +23,8 @@ const TOLD_MAX: usize = 5;
 
 /// Run simulated clusters, one for each seed
 ///
-/// The same seed, size, scenario and code always give the same run. Exit status 1 if a checker finds a broken rule
-/// or a run does not finish; the output has the command that repeats such a run.
+/// Runs with the same options and the same code are identical. If a checker finds a broken rule, or a run does not
+/// finish, the output has the command that repeats the run, and the exit status is 1.
 ///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     /// Run seeds for M minutes, from a random first seed
     #[arg(long, value_name = "M", value_parser = values::count)]
     minutes: Option<u64>,
-    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, each size that it supports)
+    /// Number of replicas: 4 for f = 1, 7 for f = 2 (default 4; with --scenario, all sizes of the scenario)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
@@ -63,7 +63,7 @@ pub(crate) struct Run {
     /// Change a setting of the replicas. --set can be repeated. Without --set, the seed determines all settings
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
-    /// Stop each run after N steps. A run that is stopped does not fail because of unfinished requests
+    /// Stop each run after N steps. A stopped run may have unfinished requests
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
     /// Number of runs in parallel (default: one per core)
@@ -72,7 +72,7 @@ pub(crate) struct Run {
     /// Draw the run with a column for each node; needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
-    /// Use only the faults of the first version of the swarm, to repeat a seed from that time
+    /// Use only the faults of the first version of the swarm, to repeat an old seed
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
     /// Print one JSON object

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_node::Caller;
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_service::kv::{Answer, Failure, Operation};
 use quorate_sim::app::History;
 use quorate_sim::checker::linearizable::Call;
@@ -117,7 +117,7 @@ fn open(dir: &Path, deadline: Duration) -> Caller {
     let until = Instant::now() + PATIENCE;
     loop {
         // Its last life's port is free a moment after its end.
-        match Caller::open(dir, Options { lanes: LANES, deadline }) {
+        match Caller::open(dir, CallerOptions { lanes: LANES, deadline }) {
             Ok(caller) => return caller,
             Err(trouble) => assert!(Instant::now() < until, "{trouble:?}"),
         }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-use quorate_node::caller::Options;
+use quorate_node::caller::CallerOptions;
 use quorate_node::files::{Files, Machine, User};
 use quorate_node::{Caller, ClientNode};
 
@@ -173,7 +173,7 @@ fn a_refusal_is_told_as_what_it_is_and_costs_nothing() {
     // A directory in which everyone may make files; the others are root's.
     let node = ClientNode::open(&cluster.dir.path().join("c/client-0")).unwrap();
     let machine = Machine::of(&node);
-    let caller = Caller::start(node.with_lanes(4), Options { lanes: 4, deadline: PATIENCE }).unwrap();
+    let caller = Caller::start(node.with_lanes(4), CallerOptions { lanes: 4, deadline: PATIENCE }).unwrap();
     let files = Files::open(caller, machine, &User::default(), "/", 1).unwrap();
     let root = files.find("/", true).unwrap();
     for (name, mode) in [("d", 0o777), ("closed", 0o755), ("fixed", 0o777)] {

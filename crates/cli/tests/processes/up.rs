@@ -22,7 +22,7 @@ impl Up {
     }
 
     /// Starts one that is made with these flags.
-    fn start_with(dir: Dir, door: SocketAddr, flags: &[&str]) -> Self {
+    pub(crate) fn start_with(dir: Dir, door: SocketAddr, flags: &[&str]) -> Self {
         let data = dir.join("data");
         let log = File::create(dir.path().join("up.txt")).unwrap();
         let (resp, host) = (door.to_string(), door.ip().to_string());

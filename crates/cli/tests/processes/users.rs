@@ -154,7 +154,7 @@ fn other_users_are_let_in_where_that_was_asked_for() {
         fs::write(at("mine"), b"mine").unwrap();
         assert_eq!(fs::metadata(at("mine")).unwrap().uid(), NOBODY);
     });
-    // For a second the kernel goes by the mode of before.
+    // For a second the kernel goes by the previous mode.
     std::thread::sleep(KEPT);
     for _ in 0..3 {
         // Right behind root, for whom the kernel has looked the names up: they are nobody's for all that.

@@ -29,7 +29,7 @@ xdr_struct! {
         pub maxcount: u32,
     }
 
-    pub struct Entry<'a> {
+    pub struct ListEntry<'a> {
         pub fileid: u64,
         pub name: Name<'a>,
         pub cookie: u64,
@@ -38,7 +38,7 @@ xdr_struct! {
     pub struct ReadDirOk<'a> {
         pub dir: Option<Attr>,
         pub verf: CookieVerf,
-        pub entries: Vec<Entry<'a>>,
+        pub entries: Vec<ListEntry<'a>>,
         pub eof: bool,
     }
 

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_service::space::Run;
+use quorate_service::space::PageRun;
 use quorate_service::{Stop, View};
 
 use crate::error::Done;
@@ -27,13 +27,13 @@ enum At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) block: u64,
-    pub(crate) run: Run,
+    pub(crate) run: PageRun,
 }
 
 impl Extent {
     /// Returns the extent of a key and value in the tree of extents. The key is without the inode.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, Stop> {
-        let run = Run { first: le32(value, 0)?, count: le32(value, 4)? };
+        let run = PageRun { first: le32(value, 0)?, count: le32(value, 4)? };
         Ok(Self { block: be64(key)?, run })
     }
 
@@ -168,13 +168,13 @@ impl Volume<'_, '_> {
         let before = inode.pages;
         while let Some(extent) = self.last_extent(number)?.filter(|extent| extent.end() > block) {
             let kept = u32::try_from(block.saturating_sub(extent.block)).unwrap_or(u32::MAX);
-            let run = Run { first: extent.run.first + kept, count: extent.run.count - kept };
+            let run = PageRun { first: extent.run.first + kept, count: extent.run.count - kept };
             self.space.free(self.view, run)?;
             inode.pages = inode.pages.checked_sub(run.count).ok_or(Stop::Corrupt)?;
             if kept == 0 {
                 self.extents.remove(self.view, &pair_key(number, extent.block))?;
             } else {
-                self.set_extent(number, Extent { run: Run { count: kept, ..extent.run }, ..extent })?;
+                self.set_extent(number, Extent { run: PageRun { count: kept, ..extent.run }, ..extent })?;
             }
         }
         self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
@@ -258,7 +258,7 @@ impl Volume<'_, '_> {
                 && before.run.first.checked_add(before.run.count) == Some(extent.run.first)
             {
                 let count = before.run.count + extent.run.count;
-                return self.set_extent(number, Extent { run: Run { count, ..before.run }, ..before });
+                return self.set_extent(number, Extent { run: PageRun { count, ..before.run }, ..before });
             }
         }
         self.set_extent(number, extent)

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use quorate_service::btree::Tree;
-use quorate_service::space::Run;
+use quorate_service::space::PageRun;
 use quorate_service::{Stop, View};
 
 use crate::settings::Settings;
@@ -420,7 +420,7 @@ fn own(
     owned: &mut [u64],
     volume: &Volume<'_, '_>,
     findings: &mut Findings,
-    run: Run,
+    run: PageRun,
     whose: impl Fn() -> String,
 ) -> Result<bool, Stop> {
     let mut is_new = true;

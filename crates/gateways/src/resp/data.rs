@@ -1,8 +1,11 @@
 //! Translates commands on data to operations of the store.
 
-use quorate_service::kv::{Asked, Command, Condition, Further, ITEMS_MAX, Items, Life, Operation, Rule};
+use quorate_service::kv::{
+    Asked, Command, Condition, Container, Further, ITEMS_MAX, Items, Life, Operation, Rule, Sort,
+};
 
 use super::decode::number;
+use super::elements;
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, refuse, wrong_count};
 use super::reply::{Facts, Sections, Shape};
 use super::script;
@@ -20,7 +23,7 @@ pub(super) fn ask(
         _ => (&[][..], &[][..]),
     };
     let all = words.get(1..).unwrap_or(&[]);
-    if !fits(name, key, all) {
+    if !fits(name, key, all) && !name.starts_with('h') {
         return refuse("ERR key too long");
     }
     let mut buffer = Vec::new();
@@ -76,7 +79,6 @@ pub(super) fn ask(
         "strlen" => (command(Command::Length { key }), Shape::Integer),
         "del" | "unlink" => (command(Command::Del(Items::keys(all, &mut buffer))), Shape::Integer),
         "exists" | "touch" => (command(Command::Exists(Items::keys(all, &mut buffer))), Shape::Integer),
-        "type" => (command(Command::Exists(Items::keys([key], &mut buffer))), Shape::Type),
         "mget" => (command(Command::GetMany(Items::keys(all, &mut buffer))), Shape::List),
         "mset" | "msetnx" if all.len() % 2 != 0 => return wrong_count(name),
         "mset" => (command(Command::SetMany(Items::pairs(all, &mut buffer))), Shape::Status),
@@ -110,13 +112,13 @@ pub(super) fn ask(
         "time" => (further(Further::Time), Shape::Time),
         "randomkey" => (further(Further::Random), Shape::Bulk),
         "keys" => {
-            let scan = Further::Scan { from: &[], count: 0, all: true, pattern: key };
+            let scan = Further::Scan { from: &[], count: 0, all: true, kind: Sort::Any, pattern: key };
             (further(scan), Shape::Keys)
         }
         "scan" => return scan(key, rest, facts, operation).map(Some),
         "watch" => (further(Further::Mark(Items::keys(all, &mut buffer))), Shape::Watch),
         "eval" | "evalsha" => return script::ask(name, key, rest, facts, operation).map(Some),
-        _ => return Ok(None),
+        _ => return elements::ask(name, words, facts, operation),
     };
     encode(asked, operation);
     Ok(Some(shape))
@@ -127,6 +129,7 @@ fn encode(asked: Asked<'_>, operation: &mut Vec<u8>) {
         Asked::Operation(asked) => asked.encode(operation),
         Asked::Command(asked) => asked.encode(operation),
         Asked::Further(asked) => asked.encode(operation),
+        Asked::Elements(asked) => asked.encode(operation),
     }
 }
 
@@ -276,7 +279,7 @@ fn scan(
     let Some(cursor) = std::str::from_utf8(cursor).ok().and_then(|text| text.parse::<u64>().ok()) else {
         return refuse("ERR invalid cursor");
     };
-    let (mut pattern, mut count, mut hide) = (&b"*"[..], 10, false);
+    let (mut pattern, mut count, mut hide, mut kind) = (&b"*"[..], 10, false, Sort::Any);
     while let Some((option, behind)) = rest.split_first() {
         let Some((value, behind)) = behind.split_first() else { return refuse(SYNTAX) };
         rest = behind;
@@ -289,7 +292,16 @@ fn scan(
                 }
                 count = u32::try_from(number).unwrap_or(u32::MAX);
             }
-            b"TYPE" => hide = !value.eq_ignore_ascii_case(b"string"),
+            b"TYPE" => {
+                let sorts = [
+                    ("string", Sort::String),
+                    ("hash", Sort::Made(Container::Hash)),
+                    ("set", Sort::Made(Container::Set)),
+                ];
+                let found = sorts.iter().find(|(name, _)| value.eq_ignore_ascii_case(name.as_bytes()));
+                kind = found.map_or(Sort::Any, |(_, kind)| *kind);
+                hide = found.is_none();
+            }
             _ => return refuse(SYNTAX),
         }
     }
@@ -297,6 +309,6 @@ fn scan(
     let Some(from) = cursors.key(cursor) else {
         return refuse("ERR this gateway no longer knows the cursor: begin with 0");
     };
-    Further::Scan { from, count, all: false, pattern }.encode(operation);
+    Further::Scan { from, count, all: false, kind, pattern }.encode(operation);
     Ok(Shape::Scan { hide })
 }

@@ -52,6 +52,14 @@ pub(super) fn map(out: &mut Vec<u8>, pairs: usize, version: Version) {
     }
 }
 
+/// Appends the head of a set with this number of items: of version 2 an array.
+pub(super) fn set(out: &mut Vec<u8>, items: usize, version: Version) {
+    match version {
+        Version::Two => array(out, items),
+        Version::Three => head(out, b'~', i64::try_from(items).unwrap_or(i64::MAX)),
+    }
+}
+
 /// Appends a text that a user reads.
 pub(super) fn text(out: &mut Vec<u8>, text: &str, version: Version) {
     if version == Version::Two {

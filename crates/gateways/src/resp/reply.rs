@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use quorate_service::kv::{Answer, Failure};
+use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX};
 use quorate_service::registry;
 
 use super::cursors::Cursors;
@@ -60,8 +60,20 @@ pub(super) enum Shape {
     Rename,
     /// COPY, RENAMENX: a number; `strict`: an error if there is no such key.
     Copy { strict: bool },
-    /// GETEX and others: a value or nothing, `string` or `none`.
-    Type,
+    /// TYPE: a status.
+    Kind,
+    /// The first of many values, or nil.
+    First,
+    /// The first of many numbers.
+    FirstInteger,
+    /// Numbers.
+    Integers,
+    /// Names and values: of version 3 a map.
+    Map,
+    /// Names: of version 3 a set.
+    Set3,
+    /// Names and values: of version 3 pairs.
+    Pairs,
     /// Seconds and microseconds.
     Time,
     /// A cursor and keys, or no keys.
@@ -149,9 +161,26 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
         (Answer::Nil, Shape::Rename | Shape::Copy { strict: true }) => {
             encode::error(out, b"ERR no such key");
         }
-        (Answer::Value(count), Shape::Type) => {
-            encode::status(out, if number(count)? == 0 { "none" } else { "string" });
+        (Answer::Value(kind), Shape::Kind) => encode::status(out, std::str::from_utf8(kind).ok()?),
+        (Answer::Value(_), Shape::Status) => encode::status(out, "OK"),
+        (Answer::Many(values), Shape::First | Shape::FirstInteger) => {
+            match values.iter().next().map(Answer::decode) {
+                Some(Ok(Answer::Value(text))) if form.shape == Shape::FirstInteger => {
+                    encode::integer(out, number(text)?);
+                }
+                Some(Ok(Answer::Value(value))) => encode::bulk(out, value),
+                None | Some(Ok(Answer::Nil)) if form.shape == Shape::First => encode::nil(out, version),
+                _ => return None,
+            }
         }
+        (Answer::Many(numbers), Shape::Integers) => {
+            encode::array(out, numbers.iter().count());
+            for text in numbers.iter() {
+                let Answer::Value(text) = Answer::decode(text).ok()? else { return None };
+                encode::integer(out, number(text)?);
+            }
+        }
+        (Answer::Many(values), Shape::Map | Shape::Set3 | Shape::Pairs) => elements(&values, form, out)?,
         (Answer::Value(text), Shape::Time) => {
             let us = number(text)?;
             encode::array(out, 2);
@@ -207,12 +236,42 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
     Some(())
 }
 
+/// Appends elements, as the version of the protocol has them.
+fn elements(values: &Answers<'_>, form: Form, out: &mut Vec<u8>) -> Option<()> {
+    let (count, version) = (values.iter().count(), form.version);
+    let nested = form.shape == Shape::Pairs && version == Version::Three;
+    if form.shape == Shape::Map {
+        encode::map(out, count / 2, version);
+    } else if form.shape == Shape::Set3 {
+        encode::set(out, count, version);
+    } else {
+        encode::array(out, if nested { count / 2 } else { count });
+    }
+    for (at, value) in values.iter().enumerate() {
+        if nested && at % 2 == 0 {
+            encode::array(out, 2);
+        }
+        let Answer::Value(value) = Answer::decode(value).ok()? else { return None };
+        encode::bulk(out, value);
+    }
+    Some(())
+}
+
 /// Returns Redis's error for a refusal of the service.
 fn refusal(failure: Failure, name: &str) -> String {
     let text = match failure {
+        Failure::WrongKind => "WRONGTYPE Operation against a key holding the wrong kind of value",
+        Failure::TooManyElements => {
+            return format!(
+                "TOOLARGE a hash or set has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX}"
+            );
+        }
+        Failure::KeyTooLong if name.starts_with('h') => "ERR key or field too long",
+        Failure::NotANumber if name == "hincrby" => "ERR hash value is not an integer",
+        Failure::NotANumber if name == "hincrbyfloat" => "ERR hash value is not a float",
         Failure::NotANumber => "ERR value is not an integer or out of range",
         Failure::NotADecimal => "ERR value is not a valid float",
-        Failure::Overflow if name == "incrbyfloat" => "ERR increment would produce NaN or Infinity",
+        Failure::Overflow if name.ends_with("incrbyfloat") => "ERR increment would produce NaN or Infinity",
         Failure::Overflow => "ERR increment or decrement would overflow",
         Failure::ValueTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
         Failure::KeyTooLong => "ERR key too long",

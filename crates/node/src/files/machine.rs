@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use quorate_fs::nfs3::calls::Calls;
 use quorate_fs::nfs3::operation::{HEAD_BYTES, Operation};
 
-use crate::client_node::ClientNode;
+use crate::run::client_node::ClientNode;
 
 /// A user with groups.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use quorate_wire::message::{Statement, TransferStats};
 use serde_json::{Map, Value, json};
 
 use super::model::{Health, Picture};
-use crate::client::ledger::Item;
+use crate::run::client::ledger::Item;
 
 /// The version of the keys. It grows when a key changes its meaning or is removed.
 ///

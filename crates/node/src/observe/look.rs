@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use quorate_wire::Cluster;
 
 use super::model::{Picture, Reading, judge};
-use crate::caller::{Caller, Heard, Options};
-use crate::client_node::ClientNode;
-use crate::members::client_number;
+use crate::home::members::client_number;
+use crate::run::caller::{Caller, CallerOptions, Heard};
+use crate::run::client_node::ClientNode;
 use crate::services::ServiceName;
 use crate::trouble::{Kind, Trouble};
 
@@ -84,7 +84,7 @@ impl Observer {
     ///
     /// As [`Caller::start`].
     pub fn start(node: ClientNode, dir: &Path) -> Result<Self, Trouble> {
-        let options = Options { lanes: 2, deadline: DEADLINE };
+        let options = CallerOptions { lanes: 2, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
         let addresses = node.settings().replicas.clone();
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
@@ -134,7 +134,7 @@ impl Observer {
     fn judge(&self, heard: Vec<Option<Heard>>, answered: Option<bool>) -> Picture {
         let settings = heard.iter().map(|heard| heard.as_ref()?.settings).collect();
         let statements = heard.into_iter().map(|heard| Some(heard?.statement)).collect();
-        let evidence = crate::client::ledger::of_all(&self.dir);
+        let evidence = crate::run::client::ledger::of_all(&self.dir);
         judge(Reading { cluster: self.cluster, statements, settings, evidence, answered, now_s: now_s() })
     }
 

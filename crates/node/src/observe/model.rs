@@ -8,7 +8,7 @@ use quorate_wire::message::Statement;
 use quorate_wire::{Cluster, ReplicaId, SeqNum, ViewNum};
 
 use super::agreement::{Agreement, Cell};
-use crate::client::ledger::{Class, Item};
+use crate::run::client::ledger::{Class, Item};
 
 /// Evidence older than this, in seconds, is history: it no longer affects the verdict.
 pub const FRESH_S: u64 = 60;

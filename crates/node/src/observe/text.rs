@@ -88,7 +88,7 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
     let full = picture.replicas.iter().find(|health| health.word == Word::DiskFull);
     if let Some(health) = full {
         lines.push(format!(
-            "  do        make room on the disk of replica-{}: it goes on by itself",
+            "  do        make room on the disk of replica-{}: it continues by itself",
             health.id.0
         ));
     }

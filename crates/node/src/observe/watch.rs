@@ -44,14 +44,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    fn note(&mut self, took: Option<Duration>) {
-        let Some(took) = took else { return };
+    /// Returns it with one operation more, if there was one.
+    fn with(mut self, took: Option<Duration>) -> Self {
+        let Some(took) = took else { return self };
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         if let Some(place) = BOUNDS_US.iter().position(|bound| us <= *bound) {
             self.counts[place] += 1;
         }
         self.count += 1;
         self.sum_us = self.sum_us.saturating_add(us);
+        self
     }
 }
 
@@ -155,8 +157,8 @@ fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: V
         view_changes: before.map_or(0, |before| before.view_changes),
         picture,
     };
-    next.ordered.note(latency.ordered);
-    next.read_only.note(latency.read_only);
+    next.ordered = next.ordered.with(latency.ordered);
+    next.read_only = next.read_only.with(latency.read_only);
     next.rates.push_back((rate.unwrap_or(0.0), us(latency.ordered), us(latency.read_only)));
     if next.rates.len() > KEPT {
         next.rates.pop_front();

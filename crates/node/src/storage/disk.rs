@@ -21,8 +21,8 @@ use quorate_wire::SeqNum;
 
 use super::files::{self, Files};
 use super::imaging::{self, PageThread};
+use crate::net::wake::Waker;
 use crate::trouble::{Kind, Trouble};
-use crate::wake::Waker;
 
 mod queue;
 

@@ -18,8 +18,8 @@ use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 use super::files::{self, Files};
+use crate::net::wake::Waker;
 use crate::trouble::{Kind, Trouble};
-use crate::wake::Waker;
 
 /// Maximum number of parts of an image that wait for the thread.
 const WAITING_MAX: usize = 4;

@@ -19,9 +19,9 @@ use quorate_wire::{Cluster, Digest, Kind, Timestamp, ViewNum};
 
 use super::damage::{self, Content};
 use super::*;
-use crate::client::ClientDrive;
-use crate::identity::TestKeys;
-use crate::members::client_identity;
+use crate::home::identity::TestKeys;
+use crate::home::members::client_identity;
+use crate::run::client::ClientDrive;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
@@ -198,7 +198,7 @@ impl World {
                     moved = true;
                 }
                 let mut sent = Sent::default();
-                drive.flush(&mut sent);
+                drive.flush(self.now, &mut sent, &mut ());
                 // The time stops while the disk is busy.
                 let told = drive.disk().told();
                 moved |= !drive.disk().is_at_rest() && !told.is_full() && told.failure().is_none();

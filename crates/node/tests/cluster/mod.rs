@@ -117,7 +117,7 @@ fn run<S: Service>(process: &mut MemoryProcess<S>, socket: &mut Socket, control:
                 if process.due() <= clock.mono_ns() {
                     process.step(clock.now(), Event::Clock, &mut ());
                 }
-                process.flush(socket);
+                process.flush(clock.now(), socket, &mut ());
                 socket.wait(2, None).unwrap();
             }
         }

@@ -3,9 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec;
 
+use quorate_wire::Admitted;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
-use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::Kind;
 use quorate_wire::sign::{Signer, Verifier};

@@ -85,6 +85,11 @@ impl Execution {
         self.pace.batch_ns()
     }
 
+    /// Returns the last batch whose results are back, tentative or not.
+    pub(crate) fn returned(&self) -> SeqNum {
+        self.returned
+    }
+
     /// Returns whether the results of this batch come of the log of an earlier life.
     pub(crate) fn is_replayed(&self, seq: SeqNum) -> bool {
         seq <= self.replayed_to

@@ -7,6 +7,8 @@ use quorate_wire::{Cluster, ReplicaId, SeqNum, message};
 
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
+/// The largest [`Config::collect_from`].
+pub const COLLECT_FROM_MAX: usize = 16;
 /// The longest time-out, in nanoseconds: far below what overflows when it is doubled a few times (B29).
 pub const HOUR_NS: u64 = 3_600_000 * MS;
 
@@ -101,6 +103,9 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
+    /// If a batch has requests of at least this many clients, the replica that sends the full result sends the replies
+    /// of all (RP-6). 0: never.
+    pub collect_from: u16,
     /// How a client chooses the replica that sends the full result.
     pub replier: Replier,
     /// Execute when prepared, reply before committed.
@@ -187,6 +192,7 @@ impl Config {
             separate: true,
             small_reply: 64,
             digest_replies: true,
+            collect_from: 4,
             replier: Replier::Random,
             tentative: true,
             read_only: true,
@@ -260,6 +266,12 @@ impl Config {
             "batch_bytes_max",
             self.batch_bytes_max.to_string(),
             "from 1 KiB to 56 KiB, which fits a datagram",
+        )?;
+        rule(
+            usize::from(self.collect_from) <= COLLECT_FROM_MAX,
+            "collect_replies_from",
+            self.collect_from.to_string(),
+            "at most 16 clients",
         )?;
         rule(
             self.separate_above < self.batch_bytes_max,

@@ -174,6 +174,9 @@ pub enum Input<'a> {
     /// The next batch needs a page that cannot be read, and no other replica has given it so far. Nothing is executed
     /// before it comes, or the state is fetched.
     Unreadable,
+    /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
+    /// `Replica::owes_proposal` (PR-2).
+    BurstEnd,
 }
 
 /// The receivers of a message.
@@ -185,6 +188,13 @@ pub enum Recipient {
     Replica(ReplicaId),
     /// A client.
     Client(ClientId),
+    /// A client, by way of the replica that sends all replies to a request at once (RP-6).
+    Collected {
+        /// The client.
+        client: ClientId,
+        /// The replica.
+        by: ReplicaId,
+    },
 }
 
 /// A part of [`Actions::bytes`].

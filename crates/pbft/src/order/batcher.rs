@@ -15,6 +15,8 @@ pub(crate) struct Queue {
     turns: VecDeque<u64>,
     /// Their lanes. What is empty stays, for the memory: one a principal.
     lanes: BTreeMap<u64, VecDeque<u16>>,
+    /// How many lanes wait.
+    len: usize,
 }
 
 impl Queue {
@@ -25,6 +27,7 @@ impl Queue {
         }
         if !lanes.contains(&client.lane()) {
             lanes.push_back(client.lane());
+            self.len += 1;
         }
     }
 
@@ -38,7 +41,7 @@ impl Queue {
     pub(crate) fn pop(&mut self, next: bool) {
         let Some(principal) = self.turns.front().copied() else { return };
         let more = self.lanes.get_mut(&principal).is_some_and(|lanes| {
-            lanes.pop_front();
+            self.len -= usize::from(lanes.pop_front().is_some());
             !lanes.is_empty()
         });
         if !more || next {
@@ -59,13 +62,24 @@ pub(crate) struct Batcher {
     assigned: SeqNum,
     /// The latest choice in a proposal of this view, whether of its NEW-VIEW or proposed here (ND-1).
     choice: u64,
+    /// Waiting requests may be proposed once the burst has ended.
+    owes: bool,
+    /// The number of requests in the last batch.
+    last_len: usize,
 }
 
 impl Batcher {
     /// Returns an empty queue.
     pub(crate) fn new(window: u64) -> Self {
         let pooled = usize::try_from(window).unwrap_or(usize::MAX).saturating_mul(2);
-        Self { queue: Queue::default(), pool: BatchPool::new(pooled), assigned: SeqNum(0), choice: 0 }
+        Self {
+            queue: Queue::default(),
+            pool: BatchPool::new(pooled),
+            assigned: SeqNum(0),
+            choice: 0,
+            owes: false,
+            last_len: 0,
+        }
     }
 
     /// Appends a lane whose request is new, unless it waits already.
@@ -78,13 +92,36 @@ impl Batcher {
         self.queue.turns.is_empty()
     }
 
+    /// Notes that waiting requests may be proposed, if any wait.
+    pub(crate) fn owe(&mut self) {
+        self.owes = !self.is_empty();
+    }
+
+    /// Returns whether that was noted.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.owes
+    }
+
+    /// The burst has ended.
+    pub(crate) fn end_burst(&mut self) {
+        self.owes = false;
+    }
+
+    /// Returns whether as many requests wait as the last batch had: enough for a batch beside one in progress.
+    pub(crate) fn has_another(&self) -> bool {
+        self.queue.len >= self.last_len
+    }
+
     /// Fills a batch from the queue. Returns none where `take` finds nothing to put into it.
     pub(crate) fn fill(
         &mut self,
         take: impl FnOnce(&mut Queue, &mut Batch) -> Result<(), ()>,
     ) -> Option<Arc<Batch>> {
-        let Self { queue, pool, .. } = self;
-        pool.fill(|batch| take(queue, batch)).ok()
+        let Self { queue, pool, last_len, .. } = self;
+        let batch = pool.fill(|batch| take(queue, batch)).ok()?;
+        *last_len = batch.len();
+        Some(batch)
     }
 
     /// Returns the last number assigned.
@@ -114,6 +151,7 @@ impl Batcher {
     pub(crate) fn start_view(&mut self, last: SeqNum) {
         self.queue.turns.clear();
         self.queue.lanes.clear();
+        (self.queue.len, self.last_len, self.owes) = (0, 0, false);
         self.assigned = last;
     }
 

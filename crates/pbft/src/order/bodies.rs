@@ -7,7 +7,6 @@ use alloc::sync::Arc;
 use quorate_wire::Digest;
 use quorate_wire::batch::{Batch, Body};
 use quorate_wire::id::ClientId;
-use quorate_wire::message::Proof;
 
 use crate::io::config::Config;
 use crate::io::step::{Action, Actions, Deadline, Now, SignatureCheck, Timer};
@@ -183,7 +182,7 @@ impl Bodies {
         }
         let mut body = waiting?;
         if valid {
-            Arc::make_mut(&mut body).proof = Proof::Signed;
+            Arc::make_mut(&mut body).prove_signed();
         }
         Some(body)
     }

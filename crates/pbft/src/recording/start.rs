@@ -45,6 +45,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         separate,
         small_reply,
         digest_replies,
+        collect_from,
         replier,
         tentative,
         read_only,
@@ -100,6 +101,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         put_size(*size, w);
     }
     w.u16(*batch_requests_max);
+    w.u16(*collect_from);
     let switches = [batching, separate, digest_replies, tentative, read_only, piggyback];
     for switch in switches {
         w.u8(u8::from(*switch));
@@ -151,6 +153,7 @@ pub(super) fn decode_config(r: &mut Reader<'_>) -> Decoded<Config> {
         clients_max: size(r)?,
         lanes_max: size(r)?,
         batch_requests_max: r.u16()?,
+        collect_from: r.u16()?,
         batching: r.bool()?,
         separate: r.bool()?,
         digest_replies: r.bool()?,

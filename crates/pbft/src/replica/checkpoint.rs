@@ -195,7 +195,7 @@ impl Replica {
         for n in self.log.numbers() {
             self.advance_quietly(now, n, out);
         }
-        self.propose(now, out);
+        self.propose();
         // A new primary may have waited for this (DP-5).
         if !self.is_normal() {
             self.try_new_view(now, out);
@@ -223,7 +223,7 @@ impl Replica {
     }
 
     /// Says whether the primary, by its own STATUS, has come to the end of a window below this replica's: it lacks
-    /// CHECKPOINTs, and is told again.
+    /// CHECKPOINTs, and is told again. If it proposes beyond that window, its STATUS is old (L29).
     pub(super) fn primary_lacks_checkpoints(&self, out: &mut Actions) -> bool {
         let (stable, window) = (self.log.stable(), self.config.window);
         let Some(known) = self.peers.known_stable(self.primary()).filter(|known| *known < stable) else {
@@ -231,7 +231,8 @@ impl Replica {
         };
         let Some(root) = self.checkpoints.root(stable) else { return false };
         self.help_primary(stable, root, out);
-        known.plus(window) <= self.exec.executed()
+        let end = known.plus(window);
+        end <= self.exec.executed() && mutant!(M117, self.watch.accepted() <= end, true)
     }
 
     /// Looks at a number again after the window has moved.

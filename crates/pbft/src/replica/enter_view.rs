@@ -188,26 +188,28 @@ impl Replica {
         }
         self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
-        let mut taken_over: Vec<Digest> = self
+        let mut taken_over: Vec<(Digest, SeqNum)> = self
             .log
             .iter()
-            .filter_map(Slot::proposed)
-            .flat_map(|batch| batch.requests().map(|r| r.digest))
+            .filter_map(|slot| Some((slot.seq(), slot.proposed()?)))
+            .flat_map(|(seq, batch)| batch.requests().map(move |r| (r.digest, seq)))
             .collect();
         taken_over.sort_unstable();
         let primary = Recipient::Replica(self.primary());
         for client in waiting {
             let Some(pending) = self.clients.get(client).and_then(Client::pending) else { continue };
-            let taken = taken_over.binary_search(&pending.request().digest).is_ok();
-            let proposed = mutant!(M44, taken, true);
+            let digest = pending.request().digest;
+            let after = taken_over.partition_point(|(other, _)| *other <= digest);
+            let taken = taken_over[..after].last().filter(|(other, _)| *other == digest).map(|(_, seq)| *seq);
+            let proposed = mutant!(M44, taken, Some(SeqNum(u64::MAX)));
             let Some(pending) = self.clients.set_proposed(client, proposed) else { continue };
             if self.cluster.primary(self.views.view()) == self.id {
                 self.batcher.push(client);
-            } else if !pending.is_proposed() && !self.recovery.is_active() {
+            } else if !pending.is_proposed(self.exec.executed()) && !self.recovery.is_active() {
                 out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
             }
         }
-        self.propose(now, out);
+        self.propose();
         self.watch_requests(now, out);
         self.watch_relays(now, out);
     }

@@ -3,11 +3,12 @@
 
 use alloc::sync::Arc;
 
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply};
-use quorate_wire::reply::{Outcome, Replies};
+use quorate_wire::reply::{Replies, ReplyOutcome};
 use quorate_wire::{Batch, Digest};
 
+use crate::io::config::COLLECT_FROM_MAX;
 use crate::io::step::{Action, Actions, CachedReply, Lsn, Milestone, Now, Recipient};
 use crate::order::choice;
 use crate::order::slot::Slot;
@@ -129,15 +130,16 @@ impl Replica {
         } else {
             self.shown()
         };
+        let collects = have_principals(replies, usize::from(self.config.collect_from));
         for reply in replies.iter() {
-            let refused = matches!(reply.outcome, Outcome::Refused | Outcome::Overtaken);
+            let refused = matches!(reply.outcome, ReplyOutcome::Refused | ReplyOutcome::Overtaken);
             self.clients.note_outcome(reply.client, reply.timestamp, refused);
-            if reply.outcome == Outcome::Superseded {
+            if reply.outcome == ReplyOutcome::Superseded {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
                 self.recovery.note_request(replica, reply.timestamp, seq);
-                if let (Outcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result) {
                     self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result);
                 }
                 if tentative {
@@ -147,20 +149,26 @@ impl Replica {
             if self.exec.is_replayed(seq) {
                 continue;
             }
-            if reply.outcome == Outcome::Overtaken {
+            if reply.outcome == ReplyOutcome::Overtaken {
                 // It says how far the client's lanes had come, as an older reply would (RP-5).
                 let reached = reply.result.and_then(|bytes| bytes.first_chunk()).copied();
                 let reached = Timestamp(reached.map_or(0, u64::from_le_bytes));
-                self.send_reply(reply.client, reached, Digest::ZERO, tentative, None, after, out);
+                self.send_reply(None, reply.client, reached, Digest::ZERO, tentative, None, after, out);
                 continue;
             }
             let full = self.sends_full(reply.replier, reply.result.map_or(0, <[u8]>::len));
             let result = reply.result.filter(|_| full);
-            self.send_reply(reply.client, reply.timestamp, reply.digest, tentative, result, after, out);
+            let by = reply.replier.map(ReplicaId).filter(|by| collects && self.cluster.contains(*by));
+            self.send_reply(by, reply.client, reply.timestamp, reply.digest, tentative, result, after, out);
+        }
+        if collects {
+            // They go into the datagrams that carry the replies.
+            self.piggyback.flush(self.log.view(), out);
         }
         if !tentative {
             self.settle(now, out);
         }
+        self.propose(); // no batch may be in progress any more
         self.watch_recoveries(now, out);
         self.try_execute(now, out);
     }
@@ -180,6 +188,7 @@ impl Replica {
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(super) fn send_reply(
         &self,
+        by: Option<ReplicaId>,
         client: ClientId,
         timestamp: Timestamp,
         digest: Digest,
@@ -189,9 +198,10 @@ impl Replica {
         out: &mut Actions,
     ) {
         let reply = Reply { view: self.views.view(), timestamp, client, tentative, digest, result };
-        let to = match client.replica() {
-            Some(replica) => Recipient::Replica(replica),
-            None => Recipient::Client(client),
+        let to = match (client.replica(), by) {
+            (Some(replica), _) => Recipient::Replica(replica),
+            (None, None) => Recipient::Client(client),
+            (None, Some(by)) => Recipient::Collected { client, by },
         };
         if to != Recipient::Replica(self.id) {
             out.send(to, Kind::Reply, after, |w| reply.encode(w));
@@ -220,7 +230,7 @@ impl Replica {
         }
         self.settle_lives(now, out);
         self.serve_reads(out);
-        self.propose(now, out);
+        self.propose();
         self.watch_requests(now, out);
     }
 
@@ -230,7 +240,16 @@ impl Replica {
         let executed = self.clients.get(client).map_or(Timestamp(0), Client::executed);
         // The overlay may hold a newer one, which is not committed: it is not shown.
         if reply.timestamp <= executed {
-            self.send_reply(client, reply.timestamp, reply.digest, false, reply.result, self.shown(), out);
+            self.send_reply(
+                None,
+                client,
+                reply.timestamp,
+                reply.digest,
+                false,
+                reply.result,
+                self.shown(),
+                out,
+            );
         }
     }
 
@@ -249,4 +268,23 @@ impl Replica {
             }
         }
     }
+}
+
+/// Returns whether a batch has requests of at least this many clients: then a datagram for each client, in place of one
+/// from each replica, costs less than the collection (RP-6). 0: never.
+fn have_principals(replies: &Replies, count: usize) -> bool {
+    let (mut seen, mut len) = ([0; COLLECT_FROM_MAX], 0);
+    if count == 0 || replies.len() < count {
+        return false;
+    }
+    for principal in replies.iter().map(|reply| reply.client.principal()) {
+        if seen.iter().take(len).all(|other| *other != principal) {
+            let Some(room) = seen.get_mut(len) else { return true };
+            (*room, len) = (principal, len + 1);
+            if len >= count {
+                return true;
+            }
+        }
+    }
+    false
 }

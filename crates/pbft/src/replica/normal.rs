@@ -49,6 +49,8 @@ impl Replica {
         let Some(slot) = self.log.slot_mut(m.seq) else {
             unreachable!("accepts_pre_prepare checks the window")
         };
+        // The separate requests among them came apart from it (L29).
+        let named = mutant!(M115, &batch, &m.batch).clone();
         slot.accept(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
         if m.seq > self.exec.executed().plus(self.config.pipeline.saturating_mul(2)) {
@@ -56,8 +58,9 @@ impl Replica {
         }
         self.watch.note_accepted(m.seq, self.exec.executed(), now.mono_ns);
         if self.clients.any_waiting() {
-            for r in m.batch.requests() {
-                self.clients.note_proposed(r.client, &r.digest);
+            self.clients.count_proposed(mutant!(M115, named.len(), named.requests().count()));
+            for r in named.requests() {
+                self.clients.note_proposed(m.seq, r.client, &r.digest);
             }
         }
         self.watch_requests(now, out);
@@ -452,6 +455,7 @@ impl Replica {
         }
         out.report(Milestone::Committed { seq, digest });
         slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
+        self.propose(); // no batch may be in progress any more
     }
 
     /// Looks again at proposals with requests that were not authentic here.

@@ -27,13 +27,37 @@ impl Replica {
             && next > self.views.last_fixed()
     }
 
+    /// Notes that waiting requests may be proposed. They are at the end of the burst ([`Input::BurstEnd`]): of
+    /// requests that have come together the first does not become a batch of its own.
+    ///
+    /// [`Input::BurstEnd`]: crate::io::step::Input::BurstEnd
+    pub(super) fn propose(&mut self) {
+        self.batcher.owe();
+    }
+
+    /// Returns whether the driver is to say when its burst has ended.
+    #[inline]
+    pub fn owes_proposal(&self) -> bool {
+        self.batcher.owes()
+    }
+
     /// Proposes waiting requests while the window is open. There is no delay for batching: an idle
-    /// system proposes at once, under load requests queue behind `W` [OSDI99 §4.2].
-    pub(super) fn propose(&mut self, now: Now, out: &mut Actions) {
-        while !self.batcher.is_empty() && self.may_propose() {
+    /// system proposes at once, under load requests queue behind `W` [OSDI99 §4.2]. And behind a batch whose results
+    /// are not back yet, until as many wait as it has: a batch costs the same however many requests it has.
+    pub(super) fn on_burst_end(&mut self, now: Now, out: &mut Actions) {
+        self.batcher.end_burst();
+        while !self.batcher.is_empty() && self.may_propose() && (self.is_idle() || self.batcher.has_another())
+        {
             let Some(batch) = self.next_batch(now) else { return };
             self.assign(now, batch, out);
         }
+    }
+
+    /// Returns whether no batch is in progress: the results of the last one are back, or it has committed, for a
+    /// primary that fetches state instead of executing.
+    fn is_idle(&self) -> bool {
+        let last = self.batcher.assigned();
+        last <= self.exec.returned() || self.log.get(last).is_none_or(|slot| slot.committed().is_some())
     }
 
     /// Returns the latest choice in a proposal of this view.
@@ -65,6 +89,8 @@ impl Replica {
         let last = self.exec.last_choice().max(self.batcher.choice());
         let weak = self.cluster.weak();
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
+        let (executed, next) = (self.exec.executed(), self.batcher.assigned().next());
+        let auth = (config.request_auth, weak);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         // PR-7: nobody hears anything while it executes.
         let in_time = self.exec.requests_within(config.request_timeout_min_ns / 2);
@@ -75,7 +101,7 @@ impl Replica {
         self.batcher.fill(|queue, batch| {
             let mut bytes = overhead;
             while let Some(client) = queue.front() {
-                let pending = clients.proposable(client, config.request_auth, weak, now.mono_ns);
+                let pending = clients.proposable(client, executed, auth, now.mono_ns);
                 let Some(pending) = pending else {
                     queue.pop(false); // executed or superseded by now, or its client has to sign
                     continue;
@@ -88,7 +114,7 @@ impl Replica {
                     break;
                 }
                 bytes += cost;
-                pending.set_proposed(true);
+                pending.set_proposed(Some(next));
                 if apart {
                     separate.push(pending.request().clone());
                 } else {

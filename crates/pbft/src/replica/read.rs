@@ -70,13 +70,13 @@ impl Replica {
                 let full = self.sends_full(reading.replier, result.len());
                 let result = Some(result).filter(|_| full);
                 let after = self.shown();
-                self.send_reply(reading.client, reading.timestamp, digest, false, result, after, out);
+                self.send_reply(None, reading.client, reading.timestamp, digest, false, result, after, out);
             }
             // The client need not wait until it is out of patience (RO-1, DV-41). No result has this digest.
             ReadResult::NeedsOrder => {
                 out.report(Milestone::ReadRefused { client: reading.client });
                 let (client, timestamp) = (reading.client, reading.timestamp);
-                self.send_reply(client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
+                self.send_reply(None, client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
             }
         }
     }

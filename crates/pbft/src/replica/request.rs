@@ -142,7 +142,7 @@ impl Replica {
         }
         if self.is_primary() {
             self.batcher.push(client);
-            return self.propose(now, out);
+            return self.propose();
         }
         let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
@@ -170,8 +170,8 @@ impl Replica {
         let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         let digest = pending.request().digest;
         let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
-        let batches = in_progress.filter_map(Slot::proposed);
-        let proposed = batches.flat_map(|batch| batch.requests()).any(|r| r.digest == digest);
+        let names = |slot: &&Slot| slot.proposed().is_some_and(|b| b.requests().any(|r| r.digest == digest));
+        let proposed = in_progress.filter(names).map(Slot::seq).max();
         self.clients.start_waiting(client, now.mono_ns, self.watch.accepted(), proposed);
     }
 
@@ -221,6 +221,7 @@ impl Replica {
     pub(super) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
         let must_sign = self.clients.must_sign(m.client, self.config.request_auth, now.mono_ns);
         let leads = self.is_normal() && self.is_primary();
+        let last = self.exec.executed();
         // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
         let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
         if m.timestamp <= entry.executed() {
@@ -228,9 +229,9 @@ impl Replica {
         }
         let set = entry.vouch(m.digest, from);
         let pending = entry.pending().filter(|p| p.request().digest == m.digest);
-        if leads && must_sign && pending.is_some_and(|p| !p.is_proposed()) {
+        if leads && must_sign && pending.is_some_and(|p| !p.is_proposed(last)) {
             self.batcher.push(m.client);
-            return self.propose(now, out);
+            return self.propose();
         }
         if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
             self.time_if_vouched(now, m.client, set, out);

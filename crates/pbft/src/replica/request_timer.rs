@@ -38,7 +38,7 @@ impl Replica {
         let at_work = self.exec.is_running();
         let full_at = self.watch.full_at(executed, at_work, now);
         let patient_to = PASSED_OVER_MAX.saturating_mul(pipeline);
-        let unproposed = self.clients.oldest_unproposed().map(|waits| {
+        let unproposed = self.clients.oldest_unproposed(self.exec.executed()).map(|waits| {
             let late = accepted > waits.passed_over_from().plus(patient_to);
             let passed_over = late && mutant!(M114, waits.is_unfair(), true);
             if passed_over { waits.since() } else { waits.since().max(full_at) }

@@ -54,7 +54,7 @@ impl Replica {
             for seq in self.log.numbers() {
                 self.advance(now, seq, out);
             }
-            self.propose(now, out);
+            self.propose();
         }
     }
 

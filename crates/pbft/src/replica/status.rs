@@ -292,7 +292,8 @@ impl Replica {
 
     /// Sends PROOFs to one replica, as far as there is room for what is sent again.
     fn show(&mut self, now: Now, to: ReplicaId, proofs: &[Shown], out: &mut Actions) {
-        for proof in proofs {
+        let own = self.id;
+        for proof in proofs.iter().filter(|proof| mutant!(M68, true, proof.sender() == own)) {
             if !self.peers.allow(to, now.mono_ns, proof.frame().len(), &self.config) {
                 return;
             }

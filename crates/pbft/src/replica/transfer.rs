@@ -128,7 +128,7 @@ impl Replica {
         self.note_certified(now, out);
         self.try_execute(now, out);
         self.serve_reads(out);
-        self.propose(now, out);
+        self.propose();
         self.watch_requests(now, out);
     }
 }

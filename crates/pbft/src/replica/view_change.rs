@@ -101,6 +101,9 @@ impl Replica {
     /// one that the hand-over moved would stay behind, and no view have a quorum.
     pub(super) fn follow_kept(&mut self, now: Now, out: &mut Actions) {
         let view = self.views.view();
+        if mutant!(M118, false, true) {
+            return; // what was kept is looked at no more
+        }
         self.judge_suspects(now, view, out);
         // If that moved it, it has looked again.
         if self.views.view() != view {

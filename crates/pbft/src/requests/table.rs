@@ -259,8 +259,14 @@ impl ClientTable {
     }
 
     /// Records that a request counts for the request timer, after those that came before it. `accepted` is the last
-    /// number accepted so far, `proposed` whether the request is in one of the proposals.
-    pub(crate) fn start_waiting(&mut self, client: ClientId, now: u64, accepted: SeqNum, proposed: bool) {
+    /// number accepted so far, `proposed` the one for which the request is proposed.
+    pub(crate) fn start_waiting(
+        &mut self,
+        client: ClientId,
+        now: u64,
+        accepted: SeqNum,
+        proposed: Option<SeqNum>,
+    ) {
         if let Some(pending) = self.clients.get_mut(&client).and_then(Client::pending_mut)
             && pending.start_waiting(now, accepted, proposed)
         {
@@ -293,28 +299,33 @@ impl ClientTable {
         !self.waiting.is_empty()
     }
 
-    /// Records that the primary has proposed a request, and that it does not wait any more if it waits here.
-    pub(crate) fn note_proposed(&mut self, client: ClientId, digest: &quorate_wire::Digest) {
-        self.proposed += 1;
+    /// Records that the primary has proposed `count` requests, of whatever clients.
+    pub(crate) fn count_proposed(&mut self, count: usize) {
+        self.proposed += u64::try_from(count).unwrap_or(0);
+    }
+
+    /// Records that the primary has proposed a request for `seq`, and that it does not wait any more if it waits here.
+    pub(crate) fn note_proposed(&mut self, seq: SeqNum, client: ClientId, digest: &quorate_wire::Digest) {
         if let Some(share) = self.shares.get_mut(&client.principal()) {
             share.proposed += 1;
         }
         let pending = self.clients.get_mut(&client).and_then(Client::pending_mut);
         if let Some(pending) = pending.filter(|p| p.request().digest == *digest) {
-            pending.set_proposed(true);
+            pending.set_proposed(Some(seq));
         }
     }
 
-    /// Notes whether the request of a client that waits is in a proposal of this view. Returns the request.
-    pub(crate) fn set_proposed(&mut self, client: ClientId, proposed: bool) -> Option<&Pending> {
+    /// Notes for which number of this view the request of a client that waits is proposed. Returns the request.
+    pub(crate) fn set_proposed(&mut self, client: ClientId, at: Option<SeqNum>) -> Option<&Pending> {
         let pending = self.clients.get_mut(&client)?.pending_mut()?;
-        pending.set_proposed(proposed);
+        pending.set_proposed(at);
         Some(pending)
     }
 
-    /// Returns the oldest request that the timer guards and the primary has not proposed: "this request", not
-    /// "some request", so that a primary that serves only its friends trips it (TM-1, B8).
-    pub(crate) fn oldest_unproposed(&mut self) -> Option<Unproposed> {
+    /// Returns the oldest request that the timer guards and the primary has not proposed for a number above `last`, the
+    /// last one that is executed finally: "this request", not "some request", so that a primary that serves only its
+    /// friends trips it (TM-1, B8).
+    pub(crate) fn oldest_unproposed(&mut self, last: SeqNum) -> Option<Unproposed> {
         let Self { clients, waiting, .. } = self;
         let of = |client: &ClientId, timestamp: Timestamp| {
             let pending = clients.get(client).and_then(Client::pending);
@@ -324,7 +335,7 @@ impl ClientTable {
             waiting.pop_front();
         }
         let mut all = waiting.iter().filter_map(|(client, t)| Some((client.principal(), of(client, *t)?)));
-        let (principal, pending) = all.find(|(_, pending)| !pending.is_proposed())?;
+        let (principal, pending) = all.find(|(_, pending)| !pending.is_proposed(last))?;
         let share = self.shares.get(&principal).copied().unwrap_or_default();
         let (own, all) = pending.proposed_before();
         Some(Unproposed {
@@ -436,14 +447,14 @@ impl ClientTable {
         }
     }
 
-    /// Returns the request of a client that waits to be proposed, if it may be: one of a client on
-    /// probation "only when signed" (AU-5), or the backups would refuse the proposal and one view after
-    /// the other would end.
+    /// Returns the request of a client that waits to be proposed for a number above `last`, if it may be: one of a client
+    /// on probation "only when signed" (AU-5), or the backups would refuse the proposal and one view after the other would
+    /// end.
     pub(crate) fn proposable(
         &mut self,
         client: ClientId,
-        mode: RequestAuth,
-        weak: usize,
+        last: SeqNum,
+        (mode, weak): (RequestAuth, usize),
         now: u64,
     ) -> Option<&mut Pending> {
         let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
@@ -454,7 +465,7 @@ impl ClientTable {
         let is_signed = pending.request().proof == Proof::Signed;
         // Where only signatures count, nobody takes a request on others' word (AU-2).
         let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
-        let may = !pending.is_proposed() && stands;
+        let may = !pending.is_proposed(last) && stands;
         may.then_some(pending)
     }
 

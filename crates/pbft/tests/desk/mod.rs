@@ -12,9 +12,9 @@ use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Milestone, Now, ReadResult, Recipient, Reject, Timer,
 };
 use quorate_pbft::{Config, Replica, Resume};
+use quorate_wire::Admitted;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
-use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Lives, Recovered, Recovery};
@@ -22,7 +22,7 @@ use quorate_wire::message::{
     Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
     encode_pre_prepare,
 };
-use quorate_wire::reply::{Outcome, Replies, Reply};
+use quorate_wire::reply::{Replies, Reply, ReplyOutcome};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Signed};
 
@@ -51,6 +51,7 @@ pub enum Did {
     Said(Milestone),
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a test sets")]
 pub struct Desk {
     pub replica: Replica,
     pub config: Config,
@@ -69,6 +70,8 @@ pub struct Desk {
     pub roots_wait: bool,
     /// The batches whose results are still to come, if executions take time.
     waiting: Option<Vec<SeqNum>>,
+    /// A burst ends after each input.
+    pub bursts_end: bool,
     deadlines: [Option<u64>; Timer::COUNT],
 }
 
@@ -163,6 +166,7 @@ impl Desk {
             checks_wait: false,
             roots_wait: false,
             waiting: None,
+            bursts_end: true,
             deadlines: [None; Timer::COUNT],
         }
     }
@@ -271,6 +275,10 @@ impl Desk {
         if self.disk_is_fast {
             self.flush();
         }
+        // Each input is a burst of its own, unless the test holds the end back.
+        if self.bursts_end && self.replica.owes_proposal() {
+            self.input(Input::BurstEnd);
+        }
     }
 
     /// Everything written so far is on disk.
@@ -322,7 +330,7 @@ impl Desk {
                 timestamp: r.timestamp,
                 digest,
                 replier: r.replier,
-                outcome: Outcome::Executed,
+                outcome: ReplyOutcome::Executed,
                 result: Some(&result),
             });
         }
@@ -388,6 +396,18 @@ impl Desk {
         for frame in frames {
             let decoded = Frame::decode(frame).unwrap();
             batch.push_inlined(&quorate_wire::message::Request::decode(&decoded, &self.domains).unwrap());
+        }
+        batch.seal(&self.domains, &self.now.wall_ns.to_le_bytes());
+        batch
+    }
+
+    /// A batch of separate requests, whose bodies come apart from it.
+    pub fn separate_batch_of(&mut self, frames: &[Vec<u8>]) -> Batch {
+        let mut batch = Batch::default();
+        for frame in frames {
+            let decoded = Frame::decode(frame).unwrap();
+            let request = quorate_wire::message::Request::decode(&decoded, &self.domains).unwrap();
+            batch.push_separate(request.digest, None);
         }
         batch.seal(&self.domains, &self.now.wall_ns.to_le_bytes());
         batch

@@ -93,6 +93,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.transfer_meter.note(1, frame.len(), at);
                 self.transfer(now, watch, |executor, steps| executor.on_data(at, from, answer, steps));
             }
+            (Principal::Replica(from), Message::Collect(collected)) => {
+                let directory = self.endpoint.directory();
+                let has_place = |client| directory.find(Principal::from(client)).is_some();
+                self.collector.take_all(from, *collected, has_place);
+            }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe, watch),
             _ => self.feed(now, Input::Message(verified), frame, watch),
         }

@@ -71,6 +71,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             return;
         }
         watch.sent(to, kind, frame);
+        if let Recipient::Collected { client, by } = to {
+            return self.collector.take(client, by, frame);
+        }
         if self.core.tampers() {
             return self.let_go_tampered(to, frame);
         }
@@ -121,6 +124,6 @@ fn principal(to: Recipient) -> Option<Principal> {
     match to {
         Recipient::All => None,
         Recipient::Replica(id) => Some(Principal::Replica(id)),
-        Recipient::Client(client) => Some(Principal::from(client)),
+        Recipient::Client(client) | Recipient::Collected { client, .. } => Some(Principal::from(client)),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{ObjectId, ServerId};
 
+use super::ask::{Ask, CallError, Shared};
 use super::watch::{WATCHES_MAX, Watched, Watches};
-use super::{Ask, CallError, Shared};
 use crate::core::{Core, Said};
 use crate::note::{Note, State};
 
@@ -95,7 +94,7 @@ pub(super) fn run(
         // Without a handle nobody asks, and nobody waits.
         let Some(holder) = shared.upgrade() else { break };
         while let Ok(ask) = asks.try_recv() {
-            holder.count.fetch_sub(1, Ordering::SeqCst);
+            holder.taken();
             engine.take(now_ns, ask);
             worked = true;
         }
@@ -107,7 +106,7 @@ pub(super) fn run(
             continue;
         }
         let due = engine.due();
-        let news = || shared.upgrade().is_none_or(|shared| shared.count.load(Ordering::SeqCst) > 0);
+        let news = || shared.upgrade().is_none_or(|shared| shared.waits());
         if engine.core.rest(&mut idle, (now_ns, due), Some(waker), news).is_err() {
             break;
         }

@@ -80,8 +80,15 @@ impl From<CallError> for RegisterError {
     }
 }
 
+impl Client {
+    /// Returns a handle for one key, whose value is a `T`.
+    pub fn register<T: Item>(&self, key: &str) -> Register<T> {
+        Register::new(self.clone(), key)
+    }
+}
+
 impl<T: Item> Register<T> {
-    pub(super) fn new(client: Client, key: &str) -> Self {
+    fn new(client: Client, key: &str) -> Self {
         Self { client, key: key.to_owned(), of: PhantomData }
     }
 

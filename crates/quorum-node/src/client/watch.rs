@@ -4,13 +4,13 @@
 //! others are asked in a rhythm. A server that promises versions that no read finds is not heard until the next rhythm.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_quorum::step::Outcome;
 use quorate_quorum::{ObjectId, ServerId, Version};
 
-use super::{CallError, Client, Entry};
+use super::ask::{CallError, Entry, Shared, Slot};
 
 /// The most objects that a client watches: a server takes no more of one.
 pub(super) const WATCHES_MAX: usize = 64;
@@ -21,65 +21,16 @@ const POLLED_NS: u64 = 200_000_000;
 /// How often a server may make the client read in vain, in the time of one rhythm.
 const IN_VAIN_MAX: u8 = 8;
 
-/// The newest value that the watcher has not taken.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    inner: Mutex<Inner>,
-    news: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    entry: Option<Entry>,
-    closed: bool,
-    /// The client cannot watch any more: it watches too much.
-    refused: bool,
-}
-
-impl Slot {
-    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        let result = act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
-        self.news.notify_all();
-        result
-    }
-
-    pub(super) fn deliver(&self, entry: Entry) {
-        self.with(|inner| inner.entry = Some(entry));
-    }
-
-    pub(super) fn close(&self, refused: bool) {
-        self.with(|inner| (inner.closed, inner.refused) = (true, refused));
-    }
-
-    fn next(&self, wait: Duration) -> Result<Option<Entry>, CallError> {
-        let until = Instant::now() + wait;
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(entry) = inner.entry.take() {
-                return Ok(Some(entry));
-            }
-            if inner.closed {
-                return Err(if inner.refused { CallError::Busy } else { CallError::Closed });
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            inner = self.news.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
 /// A watch. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     /// Keeps the client's thread.
-    _client: Client,
+    _client: Arc<Shared>,
     slot: Arc<Slot>,
 }
 
 impl Watch {
-    pub(super) fn new(client: Client, slot: Arc<Slot>) -> Self {
+    pub(super) fn new(client: Arc<Shared>, slot: Arc<Slot>) -> Self {
         Self { _client: client, slot }
     }
 

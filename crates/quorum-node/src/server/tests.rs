@@ -69,6 +69,33 @@ fn a_server_that_lost_its_disk_answers_no_reader() {
     assert_eq!((answers(&mut server), server.around.refused), (0, 1));
 }
 
+/// Reading a key that was never written makes no key.
+#[test]
+fn a_key_that_was_only_read_is_not_counted() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let dir = made("read", [127, 97, high, low.max(1)], Config::new(Protocol::MinimalF));
+    let mut server = open(&dir);
+    assert_eq!(answers(&mut server), 1);
+    assert_eq!(server.state(1).objects, 0);
+}
+
+/// What is persisted is promised to nobody before it is durable; with `durability = "memory"` nothing waits.
+#[test]
+fn a_promise_waits_for_the_disk_and_nothing_else_does() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    for (number, durability, waits) in [(98, "sync", true), (99, "memory", false)] {
+        let lines = vec![format!("durability = \"{durability}\"")];
+        let config = Config::new(Protocol::MinimalC);
+        let dir = made_with(durability, [127, number, high, low.max(1)], config, lines);
+        let mut server = open(&dir);
+        assert_eq!(answers(&mut server), 1);
+        assert!(!server.around.store.has_batch(), "a read persists nothing");
+        let message = Message { object: ObjectId::new(b"", b"key"), body: store(1, 64) };
+        server.take(1, client_identity(0), &message);
+        assert_eq!(server.around.store.has_batch(), waits, "{durability}");
+    }
+}
+
 /// §15: news of a key go to those who may read it.
 #[test]
 fn who_may_not_read_may_not_watch() {

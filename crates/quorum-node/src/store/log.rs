@@ -17,8 +17,7 @@ use std::path::Path;
 
 use quorate_quorum::ObjectId;
 use quorate_wire::codec::Reader;
-
-use super::Owner;
+use quorate_wire::{ClusterId, ReplicaId};
 
 const TITLE: &[u8; 32] = b"quorate register log 1\n\0\0\0\0\0\0\0\0\0";
 const HEADER_BYTES: u64 = 32 + 32 + 4 + 2 + 8 + 16;
@@ -26,6 +25,17 @@ const HEADER_BYTES: u64 = 32 + 32 + 4 + 2 + 8 + 16;
 const AROUND: u64 = 4 + 4 + 16;
 /// No batch is longer: a turn of the server takes at most 64 datagrams or long frames.
 const BODY_MAX: usize = 256 << 20;
+
+/// Whose disk it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The epoch: a new one begins with nothing.
+    pub epoch: u32,
+    /// The server.
+    pub id: ReplicaId,
+}
 
 /// A log that is written.
 #[derive(Debug)]

@@ -2,6 +2,8 @@ use super::*;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quorate_wire::{ClusterId, ReplicaId};
+
 struct TempDir(PathBuf);
 
 impl TempDir {

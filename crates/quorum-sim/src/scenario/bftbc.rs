@@ -10,7 +10,7 @@ use quorate_quorum::version::{Version, value_digest};
 use quorate_quorum::{Body, Mutant, Protocol};
 use quorate_wire::{Digest, Principal, ReplicaId};
 
-use super::Scenario;
+use super::named::Scenario;
 use super::rogue::{Rogue, certificate, genesis, write};
 use crate::hand::{Hand, Stage, client, server, value};
 
@@ -60,6 +60,14 @@ pub(super) const OTHER_OBJECT: Scenario = Scenario {
     about: "A certificate for one object is none for another (§2.2)",
     mutants: &[Mutant::OtherObject],
     play: other_object,
+};
+
+pub(super) const TWO_PREPARED: Scenario = Scenario {
+    name: "bc-two-prepared",
+    source: "[ICDCS06]",
+    about: "A client has one approval at a time: what it leaves behind is one write, not two (§6.1 c)",
+    mutants: &[Mutant::NoPlist],
+    play: two_prepared,
 };
 
 pub(super) const WIPED_LISTS: Scenario = Scenario {
@@ -258,6 +266,37 @@ fn two_ahead(stage: &mut Stage) -> Result<(), String> {
     } else {
         Err("a third version ahead of what is completed was approved".to_string())
     }
+}
+
+/// Before its stop c asks for two versions with the same counter. After it the liar, or anybody else, writes what was
+/// approved, each after a read of what there was before.
+fn two_prepared(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = Hand::new(Protocol::BftBc(Variant::Base), stage, |_| {})?;
+    let mut rogue = Rogue::new(9);
+    let mut left = ["v0", "v1"].map(|text| (rogue.version(1, &value(text)), text));
+    left.sort_unstable();
+    let mut approved = Vec::new();
+    for (version, text) in left {
+        let body = rogue.sign_prepare(&mut hand, genesis(), version);
+        let signatures = rogue.prepare(&mut hand, &body, &[0, 1, 2]);
+        approved.extend(certificate(version, None, signatures).map(|pcert| (pcert, text)));
+    }
+    rogue.stop(&mut hand);
+    if approved.is_empty() {
+        return Err("the one request that may be approved was refused".to_string());
+    }
+    let reader = client(1);
+    hand.invoke(reader, Call::Read);
+    hand.exchange(reader, &[0, 1, 2]);
+    hand.expect(reader, "")?;
+    for (pcert, text) in approved {
+        write(&mut hand, rogue.me, &value(text), &pcert, &[0, 1, 2]);
+        hand.invoke(reader, Call::Read);
+        hand.exchange(reader, &[0, 1, 2]);
+        hand.expect(reader, text)?;
+    }
+    hand.check()?;
+    crate::checker::lurking::check(&hand.history, Variant::Base)
 }
 
 /// 0, 1, 2 approve v0. Disk 0, then disk 1 is lost and repaired from peers that hold GENESIS; then

@@ -4,7 +4,7 @@ use quorate_quorum::settings::Variant;
 use quorate_quorum::step::Call;
 use quorate_quorum::{Body, Mutant, Protocol};
 
-use super::Scenario;
+use super::named::Scenario;
 use crate::hand::{Hand, Stage, client, server, value};
 
 pub(super) const LATE_SIGNATURES: Scenario = Scenario {

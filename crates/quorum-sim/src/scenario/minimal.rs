@@ -9,7 +9,7 @@ use quorate_quorum::version::{Version, value_digest};
 use quorate_quorum::{Body, Mutant, Protocol};
 use quorate_wire::ReplicaId;
 
-use super::Scenario;
+use super::named::Scenario;
 use crate::hand::{Hand, Stage, client, server, value};
 
 pub(super) const LOST_STORE: Scenario = Scenario {

@@ -3,7 +3,7 @@
 use quorate_quorum::step::Call;
 use quorate_quorum::{Mutant, Protocol};
 
-use super::Scenario;
+use super::named::Scenario;
 use crate::hand::{Hand, Stage, client, value};
 
 pub(super) const LATE_WRITE_BACK: Scenario = Scenario {

@@ -11,7 +11,7 @@ use quorate_quorum::version::{Version, value_digest};
 use quorate_quorum::{Body, Mutant, Protocol};
 use quorate_wire::ClientId;
 
-use super::Scenario;
+use super::named::Scenario;
 use super::rogue::{Rogue, certificate, genesis, write};
 use crate::hand::{Hand, Stage, client, value};
 

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use quorate_wire::Principal;
 
-use super::late::Certifying;
 use crate::cert::{PrepareCert, WriteCert};
 use crate::crypto::{Key, Signature, Statement};
 use crate::engine::{Answers, Context, Machine, Round};
@@ -83,6 +82,18 @@ impl Gathered {
         list.sort_unstable_by_key(|(server, _)| *server);
         list.into()
     }
+}
+
+/// A write that has completed and whose certificate is still coming.
+#[derive(Debug)]
+pub(super) struct Certifying {
+    /// The phase of its WRITE.
+    pub(super) op: Op,
+    pub(super) version: Version,
+    /// WRITE, which asks again.
+    pub(super) body: Body,
+    pub(super) signed: Gathered,
+    pub(super) wait: u64,
 }
 
 /// Where an operation is.

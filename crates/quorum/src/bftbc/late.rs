@@ -11,11 +11,11 @@ use alloc::collections::VecDeque;
 
 use quorate_wire::Principal;
 
-use super::client::{Gathered, Register, State};
+use super::client::{Register, State};
 use crate::cert::WriteCert;
 use crate::crypto::{Signature, Statement};
 use crate::engine::Context;
-use crate::message::{Body, Op};
+use crate::message::Op;
 use crate::mutants::Mutant;
 use crate::step::Timer;
 use crate::thresholds::ServerId;
@@ -61,18 +61,6 @@ impl Debts {
     }
 }
 
-/// A write that has completed and whose certificate is still coming.
-#[derive(Debug)]
-pub(super) struct Certifying {
-    /// The phase of its WRITE.
-    pub(super) op: Op,
-    pub(super) version: Version,
-    /// WRITE, which asks again.
-    pub(super) body: Body,
-    pub(super) signed: Gathered,
-    pub(super) wait: u64,
-}
-
 impl Register {
     /// ACK: this server holds the version. False: it belongs to nothing.
     pub(super) fn acknowledged(
@@ -86,13 +74,13 @@ impl Register {
             return false;
         }
         match &mut self.state {
-            State::Write { round, version: mine, holders, .. } if op == round.op && version == *mine => {
+            State::Write { round, version: mine, holders, .. } if op == round.op() && version == *mine => {
                 holders.insert(from);
                 self.finish_write(cx);
                 true
             }
             State::WriteBack { round, read, holders, .. }
-                if op == round.op && version == read.pcert.version =>
+                if op == round.op() && version == read.pcert.version =>
             {
                 // The first phase of a strong write needs the signatures themselves.
                 if self.value.is_none() {

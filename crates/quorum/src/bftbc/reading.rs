@@ -33,7 +33,7 @@ impl Register {
         cx: &mut Context<'_>,
     ) -> bool {
         match &mut self.state {
-            State::Read { round, nonce: mine, answers } if op == round.op && nonce == *mine => {
+            State::Read { round, nonce: mine, answers } if op == round.op() && nonce == *mine => {
                 if round.answered(from) {
                     // The value has to come with its certificate: a liar could name a version that
                     // nobody holds, and it could not be written back (§6.7).
@@ -64,7 +64,7 @@ impl Register {
         let chosen = answers
             .choose(cx.q(), |_, _, read: &Read| read.pcert.is_valid(cx.settings, cx.crypto, &cx.object));
         let Some(chosen) = chosen else { return };
-        let (version, first) = (chosen.version, round.op);
+        let (version, first) = (chosen.version, round.op());
         let mut holders = ServerSet::default();
         let mut certified = None;
         let mut signatures: Vec<(ServerId, Signature)> = Vec::new();
@@ -134,7 +134,7 @@ impl Register {
         cx: &mut Context<'_>,
     ) -> bool {
         let State::WriteBack { round, read, holders, signed, .. } = &mut self.state else { return false };
-        if op != round.op || version != read.pcert.version {
+        if op != round.op() || version != read.pcert.version {
             return false;
         }
         if signed.add(from, &Statement::Stored(version), signature, cx) {

@@ -10,7 +10,6 @@ use quorate_wire::{ClientId, Principal};
 use super::late::{Debts, Owed};
 use super::lists::Lists;
 use super::{optimistic_digest, prepare_digest};
-use crate::Past;
 use crate::access::Access;
 use crate::cert::{PrepareCert, WriteCert};
 use crate::crypto::{Crypto, Signature, Statement};
@@ -18,7 +17,7 @@ use crate::message::encoding::{put_signature, put_wcert, signature, value, wcert
 use crate::message::{Body, Copy, Message, Op, OptimisticRequest, Predecessor, PrepareRequest, Proof};
 use crate::mutants::Mutant;
 use crate::repair::{Repair, copies};
-use crate::saved;
+use crate::saved::{self, Past};
 use crate::settings::{ClientAuth, Protocol, Settings, Variant};
 use crate::step::{Input, Out, Process, Reject, Timer};
 use crate::thresholds::ServerId;

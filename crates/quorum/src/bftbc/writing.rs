@@ -2,8 +2,7 @@
 
 use alloc::sync::Arc;
 
-use super::client::{Gathered, Register, State};
-use super::late::Certifying;
+use super::client::{Certifying, Gathered, Register, State};
 use super::{optimistic_digest, prepare_digest};
 use crate::cert::{PrepareCert, WriteCert, lock_under};
 use crate::crypto::{Signature, Statement, lock_of};
@@ -36,7 +35,7 @@ impl Register {
         cx: &mut Context<'_>,
     ) -> bool {
         let State::Ask { round, nonce: mine, answers } = &mut self.state else { return false };
-        if op != round.op || nonce != *mine {
+        if op != round.op() || nonce != *mine {
             return false;
         }
         if round.answered(from) {
@@ -92,7 +91,7 @@ impl Register {
         else {
             return false;
         };
-        if op != round.op || nonce != *asked {
+        if op != round.op() || nonce != *asked {
             return false;
         }
         if !round.answered(from) {
@@ -161,7 +160,7 @@ impl Register {
         cx: &mut Context<'_>,
     ) -> bool {
         let State::Prepare { round, version: mine, signed } = &mut self.state else { return false };
-        if op != round.op || version != *mine {
+        if op != round.op() || version != *mine {
             return false;
         }
         if signed.add(from, &Statement::Prepared(version, None), signature, cx) {
@@ -199,7 +198,7 @@ impl Register {
         let State::Write { round, version: mine, holders, signed, .. } = &mut self.state else {
             return self.written_back(from, op, version, signature, cx);
         };
-        if op != round.op || version != *mine {
+        if op != round.op() || version != *mine {
             return false;
         }
         if signed.add(from, &Statement::Stored(version), signature, cx) {

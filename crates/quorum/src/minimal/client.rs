@@ -102,14 +102,16 @@ impl Machine for Register {
     fn message(&mut self, from: ServerId, body: &Body, cx: &mut Context<'_>) {
         match (&mut self.state, body) {
             (_, Body::Ack { op, version }) => self.acknowledged(from, *op, *version, cx),
-            (State::Ask { round, answers, .. }, Body::Tsr { op, version, signature }) if *op == round.op => {
+            (State::Ask { round, answers, .. }, Body::Tsr { op, version, signature })
+                if *op == round.op() =>
+            {
                 if round.answered(from) {
                     answers.add(from, *version, *signature);
                     self.choose_version(cx);
                 }
             }
             (State::Read { collect, .. }, Body::Val { rid, version, value, forwarded, signature })
-                if *rid == collect.rid =>
+                if *rid == collect.rid() =>
             {
                 let said = Said {
                     version: *version,
@@ -119,7 +121,7 @@ impl Machine for Register {
                 };
                 self.said(from, &said, cx);
             }
-            (State::Read { collect, .. }, Body::Gone { rid }) if *rid == collect.rid => {
+            (State::Read { collect, .. }, Body::Gone { rid }) if *rid == collect.rid() => {
                 // A server dropped this listener and may have missed a forward. A liar could say so
                 // without end, so each server ends a few attempts at most; then the timer does.
                 let ended = self.gone.entry(from).or_default();
@@ -174,7 +176,7 @@ impl Register {
         let attempt = attempt.saturating_add(1);
         let wait = cx.longer(*wait);
         if cx.settings.wrong(Mutant::RepeatRead) {
-            let body = Body::Read { rid: collect.rid, attempt };
+            let body = Body::Read { rid: collect.rid(), attempt };
             cx.broadcast(&body);
             return cx.set_timer(Timer::Operation(cx.object), wait);
         }
@@ -210,7 +212,7 @@ impl Register {
             return self.said_under_maximum(from, said, cx);
         }
         let Some(decided) = collect.take(from, said, cx.settings) else { return };
-        let rid = collect.rid;
+        let rid = collect.rid();
         let write = write.take();
         cx.broadcast(&Body::Rc { rid });
         match write {
@@ -236,7 +238,7 @@ impl Register {
         _ = collect.take(from, said, cx.settings);
         let Some(evidence) = collect.any_answers(cx.q()) else { return };
         let before = evidence.answers.iter().map(|(_, version, _)| *version).max();
-        let rid = collect.rid;
+        let rid = collect.rid();
         let (Some(before), Some(value)) = (before, write.take()) else { return };
         cx.broadcast(&Body::Rc { rid });
         self.send_store(before, value, Some(evidence), 0, cx);

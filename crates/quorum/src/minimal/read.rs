@@ -34,7 +34,7 @@ struct Candidate {
 /// A read in progress, under one rid.
 #[derive(Debug)]
 pub(crate) struct Collect {
-    pub(crate) rid: Rid,
+    rid: Rid,
     entered: ServerSet,
     /// The largest version that each server said, by server.
     largest: Vec<Option<Said>>,
@@ -71,6 +71,11 @@ impl Collect {
     pub(crate) fn new(rid: Rid, settings: &Settings) -> Self {
         let largest = settings.thresholds.servers().map(|_| None).collect();
         Self { rid, entered: ServerSet::default(), largest, candidates: Vec::new(), most: 0 }
+    }
+
+    /// Returns the rid that it runs under.
+    pub(crate) fn rid(&self) -> Rid {
+        self.rid
     }
 
     /// Takes a VAL whose value hashes to its version. Returns what q servers agree on.

@@ -57,14 +57,16 @@ impl Machine for Register {
 
     fn message(&mut self, from: ServerId, body: &Body, cx: &mut Context<'_>) {
         match (&mut self.state, body) {
-            (State::Ask { round, answers, .. }, Body::Tsr { op, version, signature }) if *op == round.op => {
+            (State::Ask { round, answers, .. }, Body::Tsr { op, version, signature })
+                if *op == round.op() =>
+            {
                 if round.answered(from) {
                     answers.add(from, *version, *signature);
                     self.choose_version(cx);
                 }
             }
             (State::Store { round, version, value, acks }, Body::Ack { op, version: acked })
-                if *op == round.op && acked == version =>
+                if *op == round.op() && acked == version =>
             {
                 round.answered(from);
                 acks.insert(from);
@@ -75,7 +77,7 @@ impl Machine for Register {
                 }
             }
             (State::Read { round, answers }, Body::RdVal { op, version, value, proof })
-                if *op == round.op =>
+                if *op == round.op() =>
             {
                 if round.answered(from) {
                     // A value that is not its version's costs a hash, and its server is not counted.
@@ -87,7 +89,7 @@ impl Machine for Register {
                 }
             }
             (State::WriteBack { round, version, holders, .. }, Body::Ack { op, version: acked })
-                if *op == round.op && acked == version =>
+                if *op == round.op() && acked == version =>
             {
                 round.answered(from);
                 holders.insert(from);
@@ -131,7 +133,7 @@ impl Register {
             return cx.done(Err(Failure::TimestampExhausted));
         };
         let signature = Some(cx.crypto.sign(&cx.object, &Statement::Written(version)));
-        let op = Op { phase: 2, ..round.op };
+        let op = Op { phase: 2, ..round.op() };
         let value = value.clone();
         let proof = Proof { signature, evidence: None };
         let body = Body::Store { op, version, value: value.clone(), proof, write_back: false };
@@ -159,7 +161,7 @@ impl Register {
                 holders.insert(*server);
             }
         }
-        let first = round.op;
+        let first = round.op();
         let op = Op { phase: 2, ..first };
         // The write-back carries the original signature (pitfall 3).
         let body = Body::Store { op, version, value: value.clone(), proof, write_back: true };

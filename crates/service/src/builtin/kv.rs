@@ -15,14 +15,20 @@ use crate::stop::Stop;
 
 mod all;
 mod asked;
+mod collection;
 mod command;
 mod decimal;
+#[cfg(test)]
+mod element_tests;
+mod elements;
 mod execute;
 mod further;
 #[cfg(test)]
 mod further_tests;
+mod note;
 mod operation;
 mod pattern;
+mod perform;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -30,8 +36,10 @@ mod trouble;
 
 pub use all::{All, CHECKS_MAX, MARK_BYTES};
 pub use asked::Asked;
+pub use collection::{ELEMENTS_MAX, LOOKED_MAX};
 pub use command::{Command, Condition, ITEMS_MAX, Items};
-pub use further::{DATABASES, Extend, Further, Life, Rule};
+pub use elements::{Container, Elements, Verb};
+pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
 pub use operation::{Answer, Answers, Failure, Operation};
 pub use pattern::matches;
 use store::{Deadline, Store};
@@ -62,6 +70,7 @@ impl Service for Kv {
             Ok(Asked::Operation(Operation::Get { key })) => keys.read(key_number(key)),
             Ok(Asked::Operation(operation)) => keys.write(key_number(operation.key())),
             Ok(Asked::Command(command)) => declare(&command, keys),
+            Ok(Asked::Elements(elements)) => declare_elements(&elements, keys),
             // Databases have keys of the same names.
             Ok(Asked::Further(_)) => keys.everything(),
             // Answered without a look at the state.
@@ -90,7 +99,10 @@ impl Service for Kv {
             Asked::Operation(Operation::Incr { key, .. }) => put(key, &[0; NUMBER_BYTES_MAX]),
             Asked::Command(command) if command.is_read_only() => Some(0),
             // The pages of a long value have to be found in a few runs, which is not known before.
-            Asked::Operation(Operation::Append { .. }) | Asked::Command(_) | Asked::Further(_) => None,
+            Asked::Operation(Operation::Append { .. })
+            | Asked::Command(_)
+            | Asked::Further(_)
+            | Asked::Elements(_) => None,
         }
     }
 
@@ -136,6 +148,22 @@ fn declare(command: &Command<'_>, keys: &mut Access) {
         Command::Del(items) => items.iter().for_each(|key| keys.write(key_number(key))),
         Command::SetMany(items) => items.iter().step_by(2).for_each(|key| keys.write(key_number(key))),
         Command::Count | Command::Clear | Command::Many(_) => keys.everything(),
+    }
+}
+
+fn declare_elements(elements: &Elements<'_>, keys: &mut Access) {
+    let key = key_number(elements.key);
+    if elements.verb.writes() {
+        keys.write(key);
+    } else {
+        keys.read(key);
+    }
+    if elements.verb.is_of_keys() {
+        elements.items.iter().for_each(|key| keys.read(key_number(key)));
+    } else if elements.verb == Verb::Move
+        && let Some(other) = elements.items.iter().next()
+    {
+        keys.write(key_number(other));
     }
 }
 
@@ -192,6 +220,7 @@ impl Store<'_, '_> {
                 self.view.needs_pages()?;
                 execute::further(self, further, out)
             }
+            Asked::Elements(elements) => perform::execute(self, elements, out),
         }
     }
 
@@ -224,7 +253,7 @@ impl Store<'_, '_> {
             Operation::Append { key, suffix } => {
                 let mut value = self.value(key)?.unwrap_or_default();
                 value.extend_from_slice(suffix);
-                self.put(key, &value, Deadline::Keep)?;
+                self.put(key, &value[..], Deadline::Keep)?;
                 number(value.len(), out);
             }
         }
@@ -243,8 +272,8 @@ impl Store<'_, '_> {
                 }
                 let holds = match condition {
                     None => true,
-                    Some(Condition::Absent) => self.find(key)?.is_none(),
-                    Some(Condition::Present) => self.find(key)?.is_some(),
+                    Some(Condition::Absent) => !self.is_there(key)?,
+                    Some(Condition::Present) => self.is_there(key)?,
                 };
                 if holds {
                     self.put(key, value, deadline)?;
@@ -269,14 +298,14 @@ impl Store<'_, '_> {
             Command::Exists(keys) => {
                 let mut there = 0;
                 for key in keys.iter() {
-                    there += usize::from(self.find(key)?.is_some());
+                    there += usize::from(self.is_there(key)?);
                 }
                 number(there, out);
             }
             Command::GetMany(keys) => {
                 Answer::begin_many(out);
                 for key in keys.iter() {
-                    Answer::add(out, |out| self.get(key, out))?;
+                    Answer::add(out, |out| self.get_string(key, out))?;
                 }
             }
             Command::SetMany(items) => {
@@ -293,7 +322,7 @@ impl Store<'_, '_> {
             }
             Command::Expire { key, ttl_ms } => number(usize::from(self.expire(key, ttl_ms)?), out),
             Command::Ttl { key } => {
-                let ttl = if self.find(key)?.is_some() {
+                let ttl = if self.is_there(key)? {
                     self.ttl_ms(key)?.map_or(-1, |ttl| i64::try_from(ttl).unwrap_or(i64::MAX))
                 } else {
                     -2
@@ -301,7 +330,7 @@ impl Store<'_, '_> {
                 Answer::Value(decimal(ttl).as_bytes()).encode(out);
             }
             Command::Persist { key } => {
-                let expires = self.find(key)?.is_some() && self.ttl_ms(key)?.is_some();
+                let expires = self.is_there(key)? && self.ttl_ms(key)?.is_some();
                 if expires {
                     self.expire_at(key, None)?;
                 }
@@ -332,8 +361,19 @@ impl Store<'_, '_> {
         Ok(())
     }
 
+    /// As [`Self::get`], but a hash or set is nil.
+    fn get_string(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+        match self.get(key, out) {
+            Err(Trouble::Failure(Failure::WrongKind)) => {
+                Answer::Nil.encode(out);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     pub(super) fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
-        if self.find(key)?.is_none() {
+        if !self.is_there(key)? {
             return Ok(false);
         }
         match u64::try_from(ttl_ms) {

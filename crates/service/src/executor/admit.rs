@@ -1,6 +1,6 @@
 //! Who may have what executed: rights (EX-3), and a place in the client table (EX-2, §8.2).
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{ClientId, Timestamp};
 
 use super::{Executor, fault};
@@ -23,10 +23,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         client: ClientId,
         timestamp: Timestamp,
         time_ns: u64,
-    ) -> Result<Option<Outcome>, PageFault> {
+    ) -> Result<Option<ReplyOutcome>, PageFault> {
         let (released, refused) = self.lanes.numbers(client);
         if released.0 > 0 && timestamp <= released {
-            return Ok(Some(Outcome::Overtaken));
+            return Ok(Some(ReplyOutcome::Overtaken));
         }
         let privileged = client.replica().is_some()
             || self.registry.as_ref().and_then(|registry| registry.rights(client)) == Some(Rights::Admin);
@@ -39,7 +39,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         // If that cannot be kept, nothing is said: the client does not hear that nothing was done.
         let kept = fault(self.lanes.refuse(&mut view, client, timestamp))?.unwrap_or(false);
-        Ok(Some(if kept { Outcome::Refused } else { Outcome::Superseded }))
+        Ok(Some(if kept { ReplyOutcome::Refused } else { ReplyOutcome::Superseded }))
     }
 
     /// Returns why an operation is not passed to the service: it changes the client registry, which is done here, or

@@ -21,9 +21,9 @@ impl Model {
             .iter()
             .map(|(client, timestamp, operation)| {
                 match self.last.get(client) {
-                    Some((last, _)) if timestamp < last => return (Outcome::Superseded, None),
+                    Some((last, _)) if timestamp < last => return (ReplyOutcome::Superseded, None),
                     Some((last, result)) if timestamp == last => {
-                        return (Outcome::Repeated, Some(result.clone()));
+                        return (ReplyOutcome::Repeated, Some(result.clone()));
                     }
                     _ => {}
                 }
@@ -42,7 +42,7 @@ impl Model {
                     | Operation::Append { .. }) => unreachable!("the model knows no {other:?}"),
                 };
                 self.last.insert(*client, (*timestamp, result.clone()));
-                (Outcome::Executed, Some(result))
+                (ReplyOutcome::Executed, Some(result))
             })
             .collect()
     }

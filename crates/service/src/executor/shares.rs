@@ -24,7 +24,7 @@ fn at(
     time_ns: u64,
     requests: &[(ClientId, u64)],
     tentative: bool,
-) -> Vec<Outcome> {
+) -> Vec<ReplyOutcome> {
     let add = incr(b"n", 1);
     let requests: Vec<_> = requests.iter().map(|(client, t)| (*client, *t, &add[..])).collect();
     let mut replies = Replies::new();
@@ -32,16 +32,20 @@ fn at(
     executor.execute(seq, &batch(&requests, time_ns), tentative, &mut replies).unwrap();
     for reply in replies.iter() {
         let refused = RegistryResult::decode(reply.result.unwrap_or(&[])) == Some(RegistryResult::NoLane);
-        assert_eq!(refused, reply.outcome == Outcome::Refused, "who is refused is told so, and nobody else");
+        assert_eq!(
+            refused,
+            reply.outcome == ReplyOutcome::Refused,
+            "who is refused is told so, and nobody else"
+        );
     }
     replies.iter().map(|reply| reply.outcome).collect()
 }
 
-fn one(executor: &mut Executor<Kv>, time_ns: u64, client: ClientId, t: u64) -> Outcome {
+fn one(executor: &mut Executor<Kv>, time_ns: u64, client: ClientId, t: u64) -> ReplyOutcome {
     at(executor, time_ns, &[(client, t)], false)[0]
 }
 
-use Outcome::{Executed, Overtaken, Refused, Repeated};
+use ReplyOutcome::{Executed, Overtaken, Refused, Repeated};
 
 /// L1: a client that uses lane after lane is refused beyond its quota, whatever room there is, and nobody else is.
 #[test]
@@ -182,7 +186,7 @@ fn l1_nothing_is_executed_twice_or_after_it_was_refused() {
                     }
                     Overtaken => overtaken += 1,
                     Repeated => assert!(done.contains(request)),
-                    Outcome::Superseded => {}
+                    ReplyOutcome::Superseded => {}
                 }
             }
             assert_eq!(winding.lanes(), plain.lanes());

@@ -38,7 +38,7 @@ pub(super) fn incr(key: &[u8], by: i64) -> Vec<u8> {
 /// The digest of some request.
 const REQUEST: Digest = Digest([5; 32]);
 
-pub(super) type Said = (Outcome, Option<Vec<u8>>);
+pub(super) type Said = (ReplyOutcome, Option<Vec<u8>>);
 
 /// Executes the next batch and returns what its replies say.
 pub(super) fn execute(
@@ -54,7 +54,9 @@ pub(super) fn execute(
         .zip(requests)
         .map(|(reply, &(client, timestamp, _))| {
             assert_eq!((reply.client, reply.timestamp), (client, Timestamp(timestamp)));
-            if let (Outcome::Executed | Outcome::Repeated, Some(result)) = (reply.outcome, reply.result) {
+            if let (ReplyOutcome::Executed | ReplyOutcome::Repeated, Some(result)) =
+                (reply.outcome, reply.result)
+            {
                 assert!(reply.digest.is_of_result(&domains().result(client.0, timestamp, result)));
             }
             (reply.outcome, reply.result.map(<[u8]>::to_vec))
@@ -69,11 +71,11 @@ pub(super) fn value(text: &[u8]) -> Vec<u8> {
 }
 
 fn executed(text: &[u8]) -> Said {
-    (Outcome::Executed, Some(value(text)))
+    (ReplyOutcome::Executed, Some(value(text)))
 }
 
 fn repeated(text: &[u8]) -> Said {
-    (Outcome::Repeated, Some(value(text)))
+    (ReplyOutcome::Repeated, Some(value(text)))
 }
 
 pub(super) fn get(executor: &Executor<Kv>, key: &[u8]) -> Option<Vec<u8>> {
@@ -104,10 +106,10 @@ fn a_request_runs_once() {
         ),
         [
             repeated(b"1"),
-            (Outcome::Superseded, None),
+            (ReplyOutcome::Superseded, None),
             executed(b"2"),
             repeated(b"2"),
-            (Outcome::Superseded, None),
+            (ReplyOutcome::Superseded, None),
         ]
     );
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"2"[..]));
@@ -164,7 +166,7 @@ fn a_refused_operation_keeps_nothing_but_its_reply() {
     .unwrap();
     let said: Vec<_> =
         replies.iter().map(|reply| (reply.outcome, reply.result.map(<[u8]>::to_vec))).collect();
-    assert_eq!(said[1], (Outcome::Executed, Some(refused.to_vec())));
+    assert_eq!(said[1], (ReplyOutcome::Executed, Some(refused.to_vec())));
     without
         .execute(SeqNum(1), &batch(&[(client(1), 1, good), (client(1), 3, good)], 7), false, &mut replies)
         .unwrap();
@@ -230,12 +232,12 @@ fn a_recovery_request_returns_its_number() {
     execute(&mut executor, &[], false);
     let (operation, result) = recovery(2, 77, 3);
     let said = execute(&mut executor, &[(replica, 7, &operation)], false);
-    assert_eq!(said, [(Outcome::Executed, Some(result.clone()))]);
+    assert_eq!(said, [(ReplyOutcome::Executed, Some(result.clone()))]);
     let said = execute(&mut executor, &[(replica, 7, &operation)], false);
-    assert_eq!(said, [(Outcome::Repeated, Some(result))]);
+    assert_eq!(said, [(ReplyOutcome::Repeated, Some(result))]);
     // Anything else that a replica asks for does nothing.
     let said = execute(&mut executor, &[(replica, 8, b"put x 1")], false);
-    assert_eq!(said, [(Outcome::Executed, Some(Vec::new()))]);
+    assert_eq!(said, [(ReplyOutcome::Executed, Some(Vec::new()))]);
     assert_eq!(executor.lives().unwrap().len(), 1);
 }
 
@@ -349,7 +351,7 @@ fn long_results_are_kept_up_to_the_bound() {
             Some(value(&alloc::vec![b'v'; len])).filter(|result| result.len() <= options().result_bytes_max);
         assert_eq!(
             execute(&mut executor, &[(a, timestamp, &read)], true),
-            [(Outcome::Repeated, kept.clone())]
+            [(ReplyOutcome::Repeated, kept.clone())]
         );
         executor.merge(executor.tentative().unwrap());
         assert_eq!(executor.cached(a).unwrap().result, kept.as_deref(), "{len} bytes");
@@ -377,7 +379,7 @@ fn b37_a_client_too_many_is_refused() {
         execute(&mut executor, &[(client(2), 1, &add), (client(3), 1, &add), (client(4), 1, &add)], false);
     let mut refused = Vec::new();
     crate::registry::RegistryResult::NoLane.encode(&mut refused);
-    assert_eq!(said[2], (Outcome::Refused, Some(refused)));
+    assert_eq!(said[2], (ReplyOutcome::Refused, Some(refused)));
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"3"[..]));
     assert_eq!(execute(&mut executor, &[(client(1), 2, &add)], false), [executed(b"4")]);
     let mut clients = Vec::new();

@@ -8,7 +8,7 @@ use crate::parallel::rules::{Arguments, Matrices};
 
 /// How a replica finds the requests that a new one depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum EngineKind {
     /// All requests depend on each other.
     #[default]
     Sequential,
@@ -50,12 +50,12 @@ struct Vertex {
 impl Engine {
     /// Returns an engine without requests. `secret` is the replica's own: clients choose the keys of an index, and
     /// must not be able to choose where they collide.
-    pub(super) fn new(kind: Kind, matrices: Matrices, secret: u64) -> Self {
+    pub(super) fn new(kind: EngineKind, matrices: Matrices, secret: u64) -> Self {
         let tracker = match kind {
-            Kind::Sequential => Tracker::Sequential(VecDeque::new()),
-            Kind::Matrix => Tracker::Matrix(BTreeMap::new()),
-            Kind::GroupIndex => Tracker::Groups(Groups::new(secret)),
-            Kind::Free => Tracker::Free,
+            EngineKind::Sequential => Tracker::Sequential(VecDeque::new()),
+            EngineKind::Matrix => Tracker::Matrix(BTreeMap::new()),
+            EngineKind::GroupIndex => Tracker::Groups(Groups::new(secret)),
+            EngineKind::Free => Tracker::Free,
         };
         Self { matrices, waits: BTreeMap::new(), tracker, steps: 0 }
     }

@@ -9,7 +9,7 @@ use core::cmp::Reverse;
 
 use quorate_wire::SeqNum;
 
-use crate::parallel::engine::{Engine, Kind};
+use crate::parallel::engine::{Engine, EngineKind};
 use crate::parallel::groups::Ordinal;
 use crate::parallel::rules::{Arguments, MatrixError, Rules};
 
@@ -28,7 +28,7 @@ pub struct Full;
 
 /// Maximum number of unsettled requests (PX-G).
 pub const UNSETTLED_MAX: usize = 65_536;
-/// Maximum number of unsettled requests with [`Kind::Matrix`], which looks at all of them for each new one.
+/// Maximum number of unsettled requests with [`EngineKind::Matrix`], which looks at all of them for each new one.
 pub const UNSETTLED_MAX_BY_PAIRS: usize = 1024;
 /// Maximum number of buffered bytes of unsettled requests (PX-G).
 pub const BUFFERED_BYTES_MAX: usize = 256 << 20;
@@ -75,12 +75,12 @@ impl<R: Rules> Parallelizer<R> {
     /// # Errors
     ///
     /// The rules are not symmetric.
-    pub fn new(kind: Kind, rules: R, secret: u64) -> Result<Self, MatrixError> {
+    pub fn new(kind: EngineKind, rules: R, secret: u64) -> Result<Self, MatrixError> {
         let engine = Engine::new(kind, rules.matrices()?, secret);
         Ok(Self {
             rules,
             engine,
-            unsettled_max: if kind == Kind::Matrix { UNSETTLED_MAX_BY_PAIRS } else { UNSETTLED_MAX },
+            unsettled_max: if kind == EngineKind::Matrix { UNSETTLED_MAX_BY_PAIRS } else { UNSETTLED_MAX },
             nodes: VecDeque::new(),
             first: 0,
             ready: BinaryHeap::new(),

@@ -7,12 +7,12 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
-use crate::parallel::engine::Kind;
+use crate::parallel::engine::EngineKind;
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
@@ -135,7 +135,7 @@ struct Open {
 #[derive(Debug)]
 pub struct Runs<R> {
     parallelizer: Parallelizer<R>,
-    kind: Kind,
+    kind: EngineKind,
     unsettled: Unsettled,
     batches: VecDeque<Open>,
     requests: VecDeque<Inserted>,
@@ -160,7 +160,7 @@ impl<R: Rules> Runs<R> {
     /// # Errors
     ///
     /// The rules are not symmetric.
-    pub fn new(kind: Kind, rules: R, secret: u64, replies_early: bool) -> Result<Self, MatrixError> {
+    pub fn new(kind: EngineKind, rules: R, secret: u64, replies_early: bool) -> Result<Self, MatrixError> {
         Ok(Self {
             parallelizer: Parallelizer::new(kind, rules, secret)?,
             kind,
@@ -171,7 +171,7 @@ impl<R: Rules> Runs<R> {
             time_max: 0,
             reserved: 0,
             // Where nobody waits, nothing is known of the requests below that have not run.
-            replies_early: replies_early && kind != Kind::Free,
+            replies_early: replies_early && kind != EngineKind::Free,
             is_distrusted: false,
             wrong: Vec::new(),
             generation: 0,
@@ -371,7 +371,7 @@ impl<R: Rules> Runs<R> {
         match request.status {
             Status::Ran { ran, reads, has_replied } => {
                 let ran_again = !is_applied
-                    && replies.iter().last().is_some_and(|reply| reply.outcome == Outcome::Executed);
+                    && replies.iter().last().is_some_and(|reply| reply.outcome == ReplyOutcome::Executed);
                 self.counters.again += u64::from(ran_again);
                 // The result of an uncertain run may differ for other reasons: the time, or want of room.
                 if ran_again && request.is_certain && executor.last_result() != ran.result {
@@ -392,7 +392,7 @@ impl<R: Rules> Runs<R> {
     /// on each other, and the rules do not say so.
     fn detect(&mut self, request: Position, reads: &[(Cell, Seen)], has_replied: bool) {
         let Some((cell, (other, run))) = self.unsettled.stale(reads) else { return };
-        if run == 0 && self.kind != Kind::Free {
+        if run == 0 && self.kind != EngineKind::Free {
             self.wrong.push(WrongRule { request, other, cell: cell.clone(), has_replied });
             self.is_distrusted = true;
         }

@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Replies, SeqNum};
 
 use alloc::vec::Vec;
@@ -65,7 +65,7 @@ fn execute(executor: &mut Executor<Kv>, tentative: bool, requests: &[(ClientId, 
     let result = |reply: quorate_wire::reply::Reply<'_>| {
         assert_eq!(
             reply.outcome,
-            Outcome::Executed,
+            ReplyOutcome::Executed,
             "it consumes its timestamp, whatever comes of it (EX-3)"
         );
         reply.result.unwrap().to_vec()

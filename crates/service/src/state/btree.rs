@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use crate::state::space::{Run, Space, pair, pair_bytes};
+use crate::state::space::{PageRun, Space, pair, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
 
@@ -22,7 +22,7 @@ mod node;
 mod tests;
 mod visit;
 
-pub use cursor::{Cursor, Entry};
+pub use cursor::{Cursor, TreeEntry};
 use node::{HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, LEAF_CELL_BYTES, Node, SLOT_BYTES};
 
 /// The longest key, in bytes, whatever the size of a page.
@@ -228,10 +228,10 @@ impl<'v> Value<'v> {
 
 impl Large<'_> {
     /// Returns the runs of pages, in order.
-    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub fn runs(&self) -> impl Iterator<Item = PageRun> + '_ {
         self.runs.chunks_exact(RUN_BYTES).filter_map(|run| {
             let (first, count) = pair(run, 0).ok()?;
-            Some(Run { first, count })
+            Some(PageRun { first, count })
         })
     }
 

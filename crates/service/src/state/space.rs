@@ -25,7 +25,7 @@ impl From<Stop> for StoreError {
 
 /// Pages on end: the first and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PageRun {
     /// The first page.
     pub first: u32,
     /// How many, at least 1.
@@ -87,8 +87,8 @@ impl Space {
     }
 
     /// Returns the pages that it gives out, used or not: the first and how many.
-    pub fn pages(&self) -> Run {
-        Run { first: self.first, count: self.count }
+    pub fn pages(&self) -> PageRun {
+        PageRun { first: self.first, count: self.count }
     }
 
     /// Takes the first free page. It reads as zeros.
@@ -97,17 +97,17 @@ impl Space {
     }
 
     /// Takes the first run of `want` pages, at least 1, or the longest near by if none is as long.
-    pub fn allocate_run(&self, view: &mut View<'_>, want: u32) -> Result<Run, StoreError> {
+    pub fn allocate_run(&self, view: &mut View<'_>, want: u32) -> Result<PageRun, StoreError> {
         let (used, hint) = self.header(view)?;
         let Some((start, count)) = self.search(view, hint, want)? else { return Err(StoreError::Full) };
         self.set(view, start, count, true)?;
         let hint = if want == 1 || start == hint { start + count } else { hint };
         self.set_header(view, used.saturating_add(count), hint)?;
-        Ok(Run { first: self.first + start, count })
+        Ok(PageRun { first: self.first + start, count })
     }
 
     /// Gives pages back and clears them.
-    pub fn free(&self, view: &mut View<'_>, run: Run) -> Result<(), Stop> {
+    pub fn free(&self, view: &mut View<'_>, run: PageRun) -> Result<(), Stop> {
         let start = run.first.checked_sub(self.first).ok_or(Stop::Corrupt)?;
         if start.checked_add(run.count).is_none_or(|end| end > self.count) {
             return Err(Stop::Corrupt);
@@ -286,12 +286,12 @@ mod tests {
                 let run = space.allocate_run(view, want).unwrap();
                 view.put(run.first + run.count - 1, &[1]).unwrap();
             }
-            space.free(view, Run { first: 5, count: 66 }).unwrap();
+            space.free(view, PageRun { first: 5, count: 66 }).unwrap();
             space.clear(view).unwrap();
             for page in 0..300 {
                 assert!(view.page(page).unwrap().iter().all(|byte| *byte == 0), "page {page}");
             }
-            assert_eq!(space.allocate_run(view, 298), Ok(Run { first: 2, count: 298 }));
+            assert_eq!(space.allocate_run(view, 298), Ok(PageRun { first: 2, count: 298 }));
         });
     }
 
@@ -301,13 +301,13 @@ mod tests {
         bench.run(|view| {
             let space = Space::new(view, (0, 0), 1);
             let all = space.allocate_run(view, 200).unwrap();
-            assert_eq!(all, Run { first: 2, count: 200 });
-            space.free(view, Run { first: 10, count: 3 }).unwrap();
-            assert_eq!(space.allocate_run(view, 8), Ok(Run { first: 202, count: 8 }));
-            assert_eq!(space.allocate_run(view, 2), Ok(Run { first: 10, count: 2 }));
+            assert_eq!(all, PageRun { first: 2, count: 200 });
+            space.free(view, PageRun { first: 10, count: 3 }).unwrap();
+            assert_eq!(space.allocate_run(view, 8), Ok(PageRun { first: 202, count: 8 }));
+            assert_eq!(space.allocate_run(view, 2), Ok(PageRun { first: 10, count: 2 }));
             assert_eq!(space.allocate(view), Ok(12));
             assert_eq!(space.allocate(view), Ok(210));
-            assert_eq!(space.allocate_run(view, 500), Ok(Run { first: 211, count: 89 }));
+            assert_eq!(space.allocate_run(view, 500), Ok(PageRun { first: 211, count: 89 }));
             assert_eq!(space.allocate(view), Err(StoreError::Full));
         });
     }

@@ -46,7 +46,7 @@ fn fields(kind: Kind) -> (&'static [usize], &'static [usize]) {
         Kind::Fetch => (&[0, 9, 17], &[]),
         Kind::MetaData => (&[0, 9, 17, 25, 34], &[42]),
         Kind::NewKey => (&[0], &[12]),
-        Kind::Request | Kind::Body | Kind::ViewChange | Kind::NewView => (&[], &[]),
+        Kind::Collect | Kind::Request | Kind::Body | Kind::ViewChange | Kind::NewView => (&[], &[]),
     }
 }
 

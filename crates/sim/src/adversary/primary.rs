@@ -1,11 +1,14 @@
 //! Byzantine behaviours of a primary (P1-P17).
 
+mod new_view;
+
 use quorate_pbft::step::Recipient;
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
-use quorate_wire::message::{NewView, PrePrepareHead, Request, encode_pre_prepare};
+use quorate_wire::message::{PrePrepareHead, Request, encode_pre_prepare};
 use quorate_wire::{Batch, ClientId, Digest, Kind, Message, Principal, ReplicaId, SeqNum};
 
+pub use self::new_view::{BadNewView, LyingNewView};
 use super::{Fate, Liar, Lie, Said};
 
 /// Returns whether this is a proposal of the liar's own to everyone.
@@ -332,86 +335,6 @@ impl Liar for BadChoice {
     }
 }
 
-/// How a NEW-VIEW is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadNewView {
-    /// P14: rests on too few VIEW-CHANGEs.
-    TooFew,
-    /// P14: names a VIEW-CHANGE that no replica sent.
-    Forged,
-    /// P15: takes the null batch where something had prepared.
-    Drops,
-    /// P15: ends before what had prepared.
-    Shortened,
-    /// P16: one half is sent another one.
-    Two,
-    /// Starts from a checkpoint with a wrong digest.
-    WrongCheckpoint,
-    /// Takes an unknown batch.
-    Invented,
-}
-
-impl BadNewView {
-    /// Every way.
-    pub const ALL: [Self; 7] = [
-        Self::TooFew,
-        Self::Forged,
-        Self::Drops,
-        Self::Shortened,
-        Self::Two,
-        Self::WrongCheckpoint,
-        Self::Invented,
-    ];
-}
-
-/// P14-P16: its NEW-VIEW is wrong.
-#[derive(Debug)]
-pub struct LyingNewView(pub BadNewView);
-
-impl Liar for LyingNewView {
-    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
-        if said.kind != Kind::NewView || !said.own {
-            return Fate::Keep;
-        }
-        let Ok(truth) = NewView::decode(said.body) else { return Fate::Keep };
-        let mut wrong = truth.clone();
-        let null = lie.domains().null_batch();
-        match self.0 {
-            BadNewView::TooFew => drop(wrong.view_changes.pop()),
-            BadNewView::Forged => {
-                if let Some((_, digest)) = wrong.view_changes.first_mut() {
-                    *digest = Digest([9; 32]);
-                }
-            }
-            BadNewView::Drops => match wrong.chosen.iter_mut().find(|digest| **digest != null) {
-                Some(digest) => *digest = null,
-                None => return Fate::Keep,
-            },
-            BadNewView::Shortened | BadNewView::Two => {
-                if wrong.chosen.pop().is_none() {
-                    wrong.chosen.push(null);
-                }
-            }
-            BadNewView::WrongCheckpoint => wrong.checkpoint.1 = Digest([8; 32]),
-            BadNewView::Invented => wrong.chosen.push(Digest([7; 32])),
-        }
-        let mut body = Vec::new();
-        wrong.encode(&mut Writer::new(&mut body));
-        if self.0 == BadNewView::Two {
-            let (some, rest) = lie.halves();
-            for to in some {
-                lie.say(Recipient::Replica(to), Kind::NewView, said.body);
-            }
-            for to in rest {
-                lie.say(Recipient::Replica(to), Kind::NewView, &body);
-            }
-        } else {
-            lie.say(said.to, Kind::NewView, &body);
-        }
-        Fate::Drop
-    }
-}
-
 /// P17: proposes the largest batches that fit a frame, padded with requests that it makes up.
 #[derive(Debug, Default)]
 pub struct Oversize;
@@ -465,6 +388,61 @@ impl Liar for ProposeToOne {
         if let Some(to) = others.get(self.turn % others.len().max(1)) {
             lie.say(Recipient::Replica(*to), Kind::PrePrepare, said.body);
         }
+        Fate::Drop
+    }
+}
+
+/// P7: proposes each request of one client to one backup after the other, each time for a number that another batch gets,
+/// and to nobody else. Each of them has seen it proposed.
+#[derive(Debug, Default)]
+pub struct ProposeInVain {
+    /// Frames that wait, with the number of backups that have seen them.
+    waiting: Vec<(Vec<u8>, usize)>,
+}
+
+impl ProposeInVain {
+    /// The client's principal.
+    const VICTIM: u64 = 1;
+    const WAITING_MAX: usize = 64;
+}
+
+impl Liar for ProposeInVain {
+    fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        let Message::Request(request) = message else { return true };
+        if request.client.principal() != Self::VICTIM || request.flags.read_only {
+            return true;
+        }
+        let same = |frame: &[u8]| {
+            Frame::decode(frame)
+                .and_then(|frame| Request::decode(&frame, lie.domains()))
+                .is_ok_and(|other| other.digest == request.digest)
+        };
+        if !self.waiting.iter().any(|(frame, _)| same(frame)) {
+            if self.waiting.len() == Self::WAITING_MAX {
+                self.waiting.remove(0);
+            }
+            self.waiting.push((request.frame.to_vec(), 0));
+        }
+        lie.count();
+        false
+    }
+
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if !is_proposal(said) {
+            return Fate::Keep;
+        }
+        let others = lie.others();
+        let next = self.waiting.iter_mut().find(|(_, seen)| *seen < others.len());
+        let (Some((frame, seen)), Some((view, seq, batch))) = (next, lie.batch(said.body)) else {
+            return Fate::Keep;
+        };
+        let Some(vain) = rebuild(lie, std::slice::from_ref(frame), batch.choice()) else { return Fate::Keep };
+        let vain = lie.propose(view, seq, &vain);
+        for (at, to) in others.into_iter().enumerate() {
+            let body = if at == *seen { &vain[..] } else { said.body };
+            lie.say(Recipient::Replica(to), Kind::PrePrepare, body);
+        }
+        *seen += 1;
         Fate::Drop
     }
 }

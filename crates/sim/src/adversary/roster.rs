@@ -9,8 +9,8 @@ use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
 use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
-    LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
-    SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
+    LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
+    ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
 use crate::adversary::maker::LiarMaker;
 
@@ -37,7 +37,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 }
 
 /// Those of the roster that the plain swarm does not know.
-const NEW: [&str; 4] = ["stale-reader", "eager-proof", "two-faced", "private-proof"];
+const NEW: [&str; 5] = ["stale-reader", "eager-proof", "two-faced", "private-proof", "propose-in-vain"];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
 pub fn plain() -> Vec<Entry> {
@@ -106,6 +106,7 @@ roster! {
     "two-faced", ["K1", "P1"], TwoFaced::default();
     "private-proof", ["K8"], PrivateProof;
     "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
+    "propose-in-vain", ["P7"], ProposeInVain::default();
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use quorate_service::Context;
 use quorate_service::registry::RegistryResult;
 use quorate_wire::digest::Domains;
 use quorate_wire::life::{Life, Recovery};
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
 use super::ended::Tables;
@@ -25,7 +25,7 @@ use crate::app::Double;
 struct Seen {
     client: ClientId,
     timestamp: Timestamp,
-    outcome: Outcome,
+    outcome: ReplyOutcome,
     /// Of client, timestamp and result. Not compared where there is no result of this request.
     digest: Digest,
 }
@@ -35,7 +35,7 @@ impl Seen {
         let same =
             (self.client, self.timestamp, self.outcome) == (other.client, other.timestamp, other.outcome);
         // What a replica asks for, its recovery, is answered by the protocol and not by the service.
-        let compared = self.outcome != Outcome::Superseded && self.client.replica().is_none();
+        let compared = self.outcome != ReplyOutcome::Superseded && self.client.replica().is_none();
         same && (!compared || self.digest == other.digest)
     }
 }
@@ -100,14 +100,14 @@ impl ExactlyOnce {
                 request.client.replica().is_some() || self.double.is_admin(request.client.principal());
             let refusal = self.clients.refusal(request.client, request.timestamp, time_ns, privileged);
             let (outcome, digest) = match last {
-                Some(last) if request.timestamp == last.timestamp => (Outcome::Repeated, last.digest),
-                Some(last) if request.timestamp < last.timestamp => (Outcome::Superseded, Digest::ZERO),
+                Some(last) if request.timestamp == last.timestamp => (ReplyOutcome::Repeated, last.digest),
+                Some(last) if request.timestamp < last.timestamp => (ReplyOutcome::Superseded, Digest::ZERO),
                 _ if refusal.is_some() => {
-                    let outcome = refusal.unwrap_or(Outcome::Refused);
+                    let outcome = refusal.unwrap_or(ReplyOutcome::Refused);
                     let mut result = Vec::new();
                     RegistryResult::NoLane.encode(&mut result);
                     let (client, t) = (request.client.0, request.timestamp.0);
-                    let refused = outcome == Outcome::Refused;
+                    let refused = outcome == ReplyOutcome::Refused;
                     let digest = refused.then(|| self.domains.reply(client, t, &request.digest, &result));
                     (outcome, digest.unwrap_or(Digest::ZERO))
                 }
@@ -137,7 +137,7 @@ impl ExactlyOnce {
                         let text = format!("{client} t={t} is executed at n={} after it was refused", seq.0);
                         verdict = verdict.and(Err(Violation::new("exactly once (I13)", text, &[])));
                     }
-                    (Outcome::Executed, digest)
+                    (ReplyOutcome::Executed, digest)
                 }
             };
             let (client, timestamp) = (request.client, request.timestamp);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use quorate_service::registry::{RegistryOp, RegistryResult};
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 /// A lane gives its place away if it was not used for a minute of the agreed time.
@@ -53,21 +53,21 @@ impl Table {
         timestamp: Timestamp,
         time_ns: u64,
         privileged: bool,
-    ) -> Option<Outcome> {
+    ) -> Option<ReplyOutcome> {
         if self.lanes.contains_key(&client) {
             return None;
         }
         let of =
             |map: &BTreeMap<u64, Timestamp>| map.get(&client.principal()).copied().unwrap_or(Timestamp(0));
         if timestamp <= of(&self.released) {
-            return Some(Outcome::Overtaken);
+            return Some(ReplyOutcome::Overtaken);
         }
         if timestamp > of(&self.refused) && self.make_room(client, time_ns, privileged) {
             return None;
         }
         let refused = self.refused.entry(client.principal()).or_insert(timestamp);
         *refused = timestamp.max(*refused);
-        Some(Outcome::Refused)
+        Some(ReplyOutcome::Refused)
     }
 
     fn make_room(&mut self, client: ClientId, time_ns: u64, privileged: bool) -> bool {

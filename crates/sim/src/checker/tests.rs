@@ -12,7 +12,7 @@ use quorate_wire::life::Life;
 use quorate_wire::message::{
     Commit, LeaveCert, Prepare, Request, RequestBody, RequestFlags, Suspect, SuspectReason, ViewChange,
 };
-use quorate_wire::reply::{Outcome, Reply};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn batch(timestamps: &[u64]) -> Arc<Batch> {
     Arc::new(batch)
 }
 
-fn replies(results: &[(u64, Outcome, u8)]) -> Replies {
+fn replies(results: &[(u64, ReplyOutcome, u8)]) -> Replies {
     let mut replies = Replies::new();
     for (t, outcome, result) in results {
         replies.push(Reply {
@@ -93,9 +93,9 @@ fn run(checkers: &mut Checkers, id: ReplicaId, seq: u64, batch: &Arc<Batch>, rep
 fn equal_executions_are_no_violation() {
     let mut c = checkers();
     for id in [R0, R1] {
-        run(&mut c, id, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
+        run(&mut c, id, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 1)]));
         // The second time it comes, it is answered from the table.
-        run(&mut c, id, 2, &batch(&[1]), &replies(&[(1, Outcome::Repeated, 1)]));
+        run(&mut c, id, 2, &batch(&[1]), &replies(&[(1, ReplyOutcome::Repeated, 1)]));
     }
     c.accepted((C0, Timestamp(1)), OPERATION, &[1], true);
     c.finish();
@@ -107,8 +107,8 @@ fn equal_executions_are_no_violation() {
 #[test]
 fn a_request_executed_twice_is_seen() {
     let mut c = checkers();
-    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
-    run(&mut c, R0, 2, &batch(&[1]), &replies(&[(1, Outcome::Executed, 2)]));
+    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 1)]));
+    run(&mut c, R0, 2, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 2)]));
     assert_eq!(rule(&c), Some("exactly once (I13)"));
 }
 
@@ -116,7 +116,7 @@ fn a_request_executed_twice_is_seen() {
 #[test]
 fn a_wrong_result_at_a_replica_is_seen() {
     let mut c = checkers();
-    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 7)]));
+    run(&mut c, R0, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 7)]));
     assert_eq!(rule(&c), Some("results (I15)"));
 }
 
@@ -126,7 +126,7 @@ fn a_wrong_tentative_result_is_seen_when_it_becomes_final() {
     let mut c = checkers();
     let one = batch(&[1]);
     c.execute(R0, SeqNum(1), &one, true);
-    c.executed(R0, SeqNum(1), one.digest(), &replies(&[(1, Outcome::Executed, 7)]));
+    c.executed(R0, SeqNum(1), one.digest(), &replies(&[(1, ReplyOutcome::Executed, 7)]));
     assert_eq!(rule(&c), None);
     c.merge(R0, SeqNum(1));
     assert_eq!(rule(&c), Some("results (I15)"));
@@ -141,11 +141,11 @@ fn a_late_result_of_a_dropped_batch_is_nobodys() {
     c.execute(R0, SeqNum(1), &dropped, true);
     c.undo(R0, SeqNum(0));
     c.execute(R0, SeqNum(1), &kept, false);
-    c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, Outcome::Executed, 1)]));
-    c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, Outcome::Executed, 1)]));
+    c.executed(R0, SeqNum(1), dropped.digest(), &replies(&[(1, ReplyOutcome::Executed, 1)]));
+    c.executed(R0, SeqNum(1), kept.digest(), &replies(&[(2, ReplyOutcome::Executed, 1)]));
     assert_eq!(c.violation(), None);
     // A replica that has it as final without saying so is not exempt.
-    run(&mut c, R1, 1, &dropped, &replies(&[(1, Outcome::Executed, 1)]));
+    run(&mut c, R1, 1, &dropped, &replies(&[(1, ReplyOutcome::Executed, 1)]));
     assert_eq!(rule(&c), Some("agreement (I1)"));
 }
 
@@ -169,7 +169,8 @@ fn damage_during_a_repair_outlasts_it() {
 /// I15 and I30: what a client has accepted, before or after, is what was executed; and was executed.
 #[test]
 fn a_wrong_or_lost_result_at_a_client_is_seen() {
-    let executed = |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, Outcome::Executed, 1)]));
+    let executed =
+        |c: &mut Checkers| run(c, R0, 1, &batch(&[1]), &replies(&[(1, ReplyOutcome::Executed, 1)]));
     let mut c = checkers();
     executed(&mut c);
     c.accepted((C0, Timestamp(1)), OPERATION, &[9], true);

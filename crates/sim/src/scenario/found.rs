@@ -5,7 +5,7 @@ use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::{Kind, ReplicaId};
 
-use super::found_liars::{ClaimsWhatOneHolds, FarIncarnation, FarQuestions};
+use super::found_liars::{ClaimsWhatOneHolds, EarlyHandOver, FarIncarnation, FarQuestions};
 use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
@@ -103,6 +103,34 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(clock_behind),
     Scenario::new(
+        "l7_restart_before_the_votes_of_a_new_view",
+        &["L7"],
+        "A backup restarts after a NEW-VIEW and before its votes for what that took over: it fetches and votes (D4)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("the NEW-VIEW is on the disk, and no vote")])
+    .views_max(|_| 1)
+    .with(|setup| {
+        let config = Config {
+            request_timeout_min_ns: 1_000 * MS,
+            request_timeout_max_ns: 4_000 * MS,
+            tentative: false,
+            piggyback: false,
+            ..setup.config
+        };
+        Setup { config, ..setup }
+    })
+    .play(restart_before_votes),
+    Scenario::new(
+        "l28_hand_over_before_its_view",
+        &["L28"],
+        "A liar hands its view over too early; one replica leaves that view before the others come to it (LV-2)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("one has left the view that the others come to")])
+    .with(|setup| setup.liar(ReplicaId(1), EarlyHandOver::default))
+    .play(early_hand_over),
+    Scenario::new(
         "l6_queue_of_one_client",
         &["L6"],
         "One client sends requests that cannot be ordered: a replica keeps a bounded number of them (SR-1)",
@@ -165,7 +193,15 @@ pub const SCENARIOS: &[Scenario] = &[
         cleaned(stage, ReplicaId(2))?;
         // Once because it has, and once more if it is told of later starts.
         let began = stage.evidence().watched().next().unwrap_or(0);
-        stage.require(began <= 2, format!("it has announced that it lost its memory {began} times"))
+        stage.require(began <= 2, format!("it has announced that it lost its memory {began} times"))?;
+        // Nobody holds the false count against its next start, with its disk.
+        let h = stage.world.host_of(ReplicaId(2));
+        stage.world.crash(h);
+        stage.world.restart_later(h, 10 * MS);
+        stage.pass(20 * MS)?;
+        stage.until("it has started again", WAIT_NS, everyone_remembers)?;
+        let again = stage.evidence().watched().next().unwrap_or(0) - began;
+        stage.require(again == 0, "its disk is good, and it has announced that it lost its memory")
     }),
 ];
 
@@ -255,6 +291,51 @@ fn queue_of_one_client(stage: &mut Stage) -> Ended {
     stage.note("flooded");
     let waiting: usize = pending(stage).saturating_sub(before);
     stage.require(waiting <= WAITING_MAX, format!("r0 keeps {waiting} requests of one client"))
+}
+
+fn restart_before_votes(stage: &mut Stage) -> Ended {
+    let (r0, r2, rest) = ([ReplicaId(0)], [ReplicaId(2)], [ReplicaId(1), ReplicaId(3)]);
+    stage.busy(10)?;
+    stage.quiet()?;
+    // A batch prepares, r2 does not have it, and it does not commit.
+    let next = stage.world.committed() + 1;
+    stage.mute(Kind::PrePrepare, &r0, &r2);
+    stage.mute_all(&[Kind::Commit, Kind::Committed, Kind::Body]);
+    stage.ask(0, 0, "incr n 1");
+    stage.until("it has prepared", 500 * MS, move |w| {
+        rest.iter().all(|id| w.checkers.facts(*id).prepared.contains_key(&next))
+    })?;
+    // From here on every vote of the other three is needed, and r2 cannot vote without the body.
+    stage.isolate(&r0);
+    stage.until_entered(&[ReplicaId(1), ReplicaId(2), ReplicaId(3)], 1, 10_000 * MS)?;
+    stage.pass(50 * MS)?;
+    let voted = stage.world.checkers.facts(ReplicaId(2)).prepared.contains_key(&next);
+    stage.require(!voted, "r2 has not got the batch")?;
+    stage.note("the NEW-VIEW is on the disk, and no vote");
+    stage.world.crash(2);
+    stage.mend();
+    stage.isolate(&r0);
+    stage.world.restart(2);
+    stage.until_executed(&[ReplicaId(1), ReplicaId(2), ReplicaId(3)], next, 900 * MS)
+}
+
+fn early_hand_over(stage: &mut Stage) -> Ended {
+    let (r0, late) = ([ReplicaId(0)], [ReplicaId(2), ReplicaId(3)]);
+    stage.busy(20)?;
+    // r0 hands view 0 over when it has restarted, and nobody but the liar hears of it.
+    for kind in [Kind::Suspect, Kind::ViewChange] {
+        stage.mute(kind, &r0, &late);
+    }
+    stage.world.crash(0);
+    stage.world.restart_later(0, 10 * MS);
+    stage.until("r0 has left view 1", 5_000 * MS, |w| w.checkers.facts(ReplicaId(0)).view.0 == 2)?;
+    let behind = late.iter().all(|id| stage.world.checkers.facts(*id).view.0 == 0);
+    stage.require(behind, "the others are in view 0 still")?;
+    stage.note("one has left the view that the others come to");
+    stage.mend();
+    stage.until("everybody is in one view", 10_000 * MS, |w| {
+        w.core_facts().all(|facts| facts.normal && facts.view.0 >= 2)
+    })
 }
 
 fn clock_behind(stage: &mut Stage) -> Ended {

@@ -1,11 +1,51 @@
 //! The liars of [`super::found`].
 
 use quorate_pbft::step::Recipient;
-use quorate_wire::message::{PrePrepareHead, PrePrepared, Prepared, Start, Status, ViewChange};
-use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{
+    PrePrepareHead, PrePrepared, Prepared, Start, Status, Suspect, SuspectReason, ViewChange,
+};
+use quorate_wire::{Digest, Kind, Message, Principal, ReplicaId, SeqNum, ViewNum};
 
 use crate::adversary::{Answered, Fate, Liar, Lie, Said};
 use crate::rng::Rng;
+
+/// The primary of view 1. It hands that view over while all others are in view 0, but to r0 only when that is in view 1;
+/// and takes part in no view change.
+#[derive(Debug, Default)]
+pub(super) struct EarlyHandOver {
+    early: bool,
+}
+
+impl EarlyHandOver {
+    fn hand_over(lie: &mut Lie<'_>, to: ReplicaId) {
+        let suspect = Suspect { view: ViewNum(1), reason: SuspectReason::SelfHandoff, signature: [0; 64] };
+        lie.say_with(Recipient::Replica(to), Kind::Suspect, |w| suspect.encode(w));
+    }
+}
+
+impl Liar for EarlyHandOver {
+    fn idle(&mut self, lie: &mut Lie<'_>) {
+        if !core::mem::replace(&mut self.early, true) {
+            for to in lie.others().into_iter().filter(|to| *to != ReplicaId(0)) {
+                Self::hand_over(lie, to);
+            }
+        }
+    }
+
+    fn hear(&mut self, lie: &mut Lie<'_>, from: Principal, message: &Message<'_>) -> bool {
+        if from == Principal::Replica(ReplicaId(0))
+            && matches!(message, Message::ViewChange(m) if m.body().view == ViewNum(1))
+        {
+            Self::hand_over(lie, ReplicaId(0));
+        }
+        true
+    }
+
+    fn speak(&mut self, _lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let silent = [Kind::ViewChange, Kind::NewView, Kind::Suspect].contains(&said.kind);
+        if silent { Fate::Drop } else { Fate::Keep }
+    }
+}
 
 /// From a number on it proposes to one backup alone, and says ever after that this has prepared.
 #[derive(Debug)]

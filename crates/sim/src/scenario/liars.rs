@@ -75,7 +75,7 @@ impl Liar for WithholdThenFallSilent {
                     lie.say(Recipient::Replica(*to), said.kind, said.body);
                 }
             }
-            Recipient::Replica(_) | Recipient::Client(_) => {}
+            Recipient::Replica(_) | Recipient::Client(_) | Recipient::Collected { .. } => {}
         }
         Fate::Drop
     }

@@ -1,6 +1,6 @@
 //! Byzantine primaries, and their effect: at most a view change (P1-P17).
 
-use quorate_pbft::config::{MS, RequestAuth};
+use quorate_pbft::config::{Config, MS, RequestAuth};
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::message::SuspectReason;
 use quorate_wire::{Kind, ReplicaId};
@@ -11,10 +11,11 @@ use super::stage::{Ended, Stage, first_f, last_f};
 use crate::adversary::backup::Mute;
 use crate::adversary::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
-    LeaveHoles, LyingNewView, Oversize, PhantomBodies, ProposeToOne, ProposeTwice, ReplayBatch,
-    SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
+    LeaveHoles, LyingNewView, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
+    ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
 use crate::setup::Setup;
+use crate::world::Load;
 
 /// Some correct replica has entered a view later than the first.
 const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
@@ -139,7 +140,30 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("p7_primary_ignores_client_c", &["P7", "B8"], "One client's requests are never ordered (A4)")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(one_each)
-        .with(|setup| setup.lying_primaries(|| Censor { upto: 1 })),
+        .with(|setup| setup.lying_primaries(|| Censor { upto: 1 }))
+        .play(|stage| ignored(stage, 2 * MS)),
+    Scenario::new(
+        "p7_b8_one_client_in_vain",
+        &["P7", "B8"],
+        "Each backup is proposed one client's request, for a number that another batch gets (L30)",
+    )
+    .expects(&[TIMEOUT, VIEW_CHANGES, Expect::Split])
+    .views_max(one_each)
+    .with(|setup| setup.lying_primaries(|| Stubborn(ProposeInVain::default())))
+    .play(|stage| ignored(stage, 2 * MS)),
+    Scenario::new(
+        "p7_b8_ignored_beside_separate_requests",
+        &["P7", "B8"],
+        "One client is ignored, and as many separate requests of the other are proposed as may be in progress (L29)",
+    )
+    .expects(&[TIMEOUT, VIEW_CHANGES])
+    .views_max(one_each)
+    .with(|setup| {
+        // One byte: each operation is longer.
+        let config = Config { pipeline: 1, separate_above: 1, ..setup.config };
+        Setup { config, lanes: 4, ..setup }.lying_primaries(|| Censor { upto: 1 })
+    })
+    .play(|stage| ignored(stage, 0)),
     Scenario::new("p7_silent_primary", &["P7", "K5"], "The primary sends nothing; requests carry MACs only")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(|_| 1)
@@ -259,6 +283,15 @@ fn silent_primary(mut setup: Setup, auth: RequestAuth) -> Setup {
     let further = last_f(setup.config.cluster).into_iter().skip(1);
     let setup = setup.liar(ReplicaId(0), || SilentPrimary);
     further.fold(setup, |setup, id| setup.liar(id, || Mute { answers_below: 0 }))
+}
+
+/// One client asks, and the others do not stop asking until it has its answer.
+fn ignored(stage: &mut Stage, pause_ns: u64) -> Ended {
+    stage.ask(0, 0, "incr n 1");
+    let asked = stage.world.asked();
+    stage.world.set_load(Load::Busy(0, pause_ns));
+    stage.until("the client that was ignored is answered", 5_000 * MS, |w| w.is_answered(&asked))?;
+    stage.busy(20)
 }
 
 /// The primaries of views 1 to `f` lie in their NEW-VIEWs.

@@ -40,6 +40,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
     let config = &mut setup.config;
     (config.tentative, config.read_only, config.piggyback, config.digest_replies) =
         (false, false, false, false);
+    config.collect_from = 0;
     (config.durability, config.status_ns, config.status_min_ns) = (Durability::Memory, NEVER_NS, NEVER_NS);
     let mut faulty = Vec::new();
     for (key, value) in options {
@@ -84,6 +85,7 @@ pub(super) fn setup(options: &[(String, String)]) -> Result<(Setup, Vec<ReplicaI
             "read-only" => config.read_only = switch(key, value)?,
             "piggyback" => config.piggyback = switch(key, value)?,
             "digest-replies" => config.digest_replies = switch(key, value)?,
+            "collect-from" => config.collect_from = number(value)?,
             "batching" => config.batching = switch(key, value)?,
             "separate" => config.separate = switch(key, value)?,
             "clients-max" => config.clients_max = number(value)?,

@@ -121,6 +121,7 @@ impl Stage {
             | Kind::Status
             | Kind::NewView
             | Kind::NewKey
+            | Kind::Collect
             | Kind::MetaData
             | Kind::Data
             | Kind::Fetch

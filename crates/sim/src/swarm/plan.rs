@@ -121,6 +121,8 @@ fn config(base: &Config, rng: &mut Rng) -> Config {
         separate: mostly(rng),
         small_reply: rng.pick(&[0, 16, 64]).unwrap_or(64),
         digest_replies: mostly(rng),
+        // Not drawn, so that older seeds still mean what they meant.
+        collect_from: [0, 1, 2, 4][size(request_timeout_min_ns / MS % 4)],
         tentative: mostly(rng),
         read_only: mostly(rng),
         piggyback: mostly(rng),

@@ -3,8 +3,8 @@
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::step::Now;
+use quorate_wire::Admitted;
 use quorate_wire::codec::Reader;
-use quorate_wire::door::Admitted;
 use quorate_wire::frame::Frame as WireFrame;
 use quorate_wire::message::RequestBody;
 use quorate_wire::{ClientId, Door, Message, Principal, ReplicaId, Timestamp};

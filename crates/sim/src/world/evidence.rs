@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_pbft::step::Milestone;
 use quorate_wire::message::NewView;
-use quorate_wire::reply::{Outcome, Replies};
+use quorate_wire::reply::{Replies, ReplyOutcome};
 use quorate_wire::{Digest, Kind, Message, ReplicaId, SeqNum, ViewNum};
 
 /// A milestone to be counted as it is reported.
@@ -94,8 +94,9 @@ impl Evidence {
 
     /// The service of a correct replica has executed a batch.
     pub(crate) fn executed(&mut self, replies: &Replies) {
-        let skipped =
-            replies.iter().filter(|reply| matches!(reply.outcome, Outcome::Repeated | Outcome::Superseded));
+        let skipped = replies
+            .iter()
+            .filter(|reply| matches!(reply.outcome, ReplyOutcome::Repeated | ReplyOutcome::Superseded));
         self.skipped += u64::try_from(skipped.count()).unwrap_or(0);
     }
 

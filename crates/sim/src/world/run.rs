@@ -32,10 +32,13 @@ impl<A: App> World<A> {
 
     /// After each event: what may leave leaves, the records come to the disk, and a deferred task begins.
     pub(super) fn flush(&mut self, h: usize) {
+        let now = self.now(h);
         let Some(mut process) = self.hosts[h].process.take() else { return };
+        // Each event is a burst of its own.
+        process.end_burst(now, &mut Watch::new(self, h));
         // A process that has not started yet announces its keys, too.
         process.send_keys(&mut Watch::new(self, h));
-        process.flush(&mut Wire { world: self, h });
+        process.send_out(&mut Wire { world: self, h });
         let host = &mut self.hosts[h];
         process.disk_mut().pour(&mut host.disk, host.correct);
         let begins = process.has_work() && !host.life_of.works;

@@ -321,7 +321,7 @@ fn receiver_name(to: Recipient) -> String {
     match to {
         Recipient::All => "*".to_owned(),
         Recipient::Replica(id) => id.to_string(),
-        Recipient::Client(client) => client.to_string(),
+        Recipient::Client(client) | Recipient::Collected { client, .. } => client.to_string(),
     }
 }
 
@@ -329,7 +329,7 @@ fn recipient(to: Recipient) -> u64 {
     match to {
         Recipient::All => u64::MAX,
         Recipient::Replica(id) => u64::from(id.0),
-        Recipient::Client(client) => client.0,
+        Recipient::Client(client) | Recipient::Collected { client, .. } => client.0,
     }
 }
 
@@ -367,5 +367,6 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
         Input::Unreadable => note(Tag::Unreadable, &[], &[]),
+        Input::BurstEnd => note(Tag::BurstEnd, &[], &[]),
     }
 }

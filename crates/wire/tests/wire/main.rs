@@ -7,7 +7,6 @@ mod bodies;
 mod exchange;
 mod floods;
 mod refusals;
-mod register;
 mod requests;
 mod samples;
 mod vectors;

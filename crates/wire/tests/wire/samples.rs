@@ -6,10 +6,10 @@ use quorate_wire::batch::Batch;
 use quorate_wire::frame::Frame;
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Commit, Committed, Contradiction, Data,
-    Echoes, Fetch, Keeps, LeaveCert, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Start, Statement, Status, Suspect, SuspectReason, TransferStats,
-    VcFetch, ViewChange, Want, decode_any,
+    AnyBody, Bitmap, BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Contradiction,
+    Data, Echoes, Fetch, Keeps, LeaveCert, NewView, PrePrepared, Prepared, Probe, ProofMessage, QueryStable,
+    Reply, ReplyStable, ReqAck, ReqReject, Request, Start, Statement, Status, Suspect, SuspectReason,
+    TransferStats, VcFetch, ViewChange, Want, decode_any,
 };
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
 
@@ -161,6 +161,7 @@ pub(crate) fn body(world: &mut World, kind: Kind) -> AnyBody<'static> {
             timestamp: Timestamp(7),
             digest: digest(0x5e),
         }),
+        Kind::Collect => AnyBody::Collect(Collect { frames: sample(world, Kind::Reply).frame.leak() }),
         Kind::Probe => AnyBody::Probe(Probe { nonce: 0x0102_0304_0506_0708 }),
         Kind::Statement => AnyBody::Statement(statement()),
     }

@@ -14,16 +14,19 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "wire",
         &[
-            "id digest short bounds",
-            "cluster codec memo reply",
-            "life kind",
-            // The envelope of every message, then what is in it.
-            "frame",
-            "keys",
-            "sign",
-            "message batch",
-            "exchange",
-            "door",
+            // What every protocol needs, up to the authenticator.
+            "envelope/id envelope/digest envelope/short",
+            "envelope/cluster envelope/codec envelope/memo envelope/parts",
+            "envelope/new_key envelope/seal",
+            "envelope/frame",
+            "envelope/keys",
+            "envelope/exchange envelope/sign",
+            "envelope",
+            // Replicas and their clients.
+            "protocol/bounds protocol/kinds protocol/life protocol/reply",
+            "protocol/frame protocol/sign",
+            "protocol/batch protocol/message",
+            "protocol",
         ],
     ),
     (
@@ -60,7 +63,7 @@ const ORDERS: &[(&str, Order)] = &[
         "process",
         &[
             "counters deadlines endpoint event statement storage transfer_meter",
-            "admission core observer options",
+            "admission collector core observer options",
             "process",
         ],
     ),
@@ -124,28 +127,27 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "clock crowd hex identity ports services surroundings trouble",
-            "side_channel signals wake",
-            "secret",
-            "members",
-            "socket storage timestamps",
-            "idle memory watch",
-            "settings",
-            "init member replica",
-            "client",
-            "client_node",
-            "caller",
-            "observe",
-            "examine",
-            "enlist files fsck process",
+            "patience services trouble",
+            "home/hex home/identity net/crowd net/ports run/clock run/surroundings",
+            "home/secret net/side_channel net/wake run/signals",
+            "net storage",
+            "home/members home/place home/settings home/timestamps",
+            "home",
+            "run",
+            "files observe",
         ],
     ),
     ("gateways", &["front page row", "nfs resp"]),
     (
         "quorum-node",
-        &["config crypto lie note store watchers", "drive init link", "core server", "client measure"],
+        &[
+            "config crypto envelope lie note store watchers",
+            "drive init link",
+            "core server",
+            "client measure",
+        ],
     ),
-    ("mount", &["opens table words", "server", "work", "kernel", "through"]),
+    ("mount", &["opens table words", "server", "work", "kernel"]),
     ("derive", &[]),
     ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
     (
@@ -185,15 +187,17 @@ pub(super) fn of(name: &str) -> Order {
     ORDERS.iter().find(|(known, _)| *known == name).map_or(&[], |(_, order)| order)
 }
 
-/// Returns the row of a file. The root file and tests have none.
+/// Returns the row of a file: its own, or that of the closest folder around it. The root file and tests have none.
 pub(super) fn place(order: Order, file: &str) -> Option<usize> {
-    let module = module(file);
-    order.iter().position(|row| row.split(' ').any(|name| name == module))
+    let row_of = |module: &str| order.iter().position(|row| row.split(' ').any(|name| name == module));
+    modules(file).find_map(row_of)
 }
 
-/// The file or folder directly below `src/`.
-fn module(file: &str) -> &str {
-    file.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+/// The module that a file is, and the folders around it, up to the one directly below `src/`.
+fn modules(file: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(file.trim_end_matches(".rs")), |path| {
+        path.rsplit_once('/').map(|(folder, _)| folder)
+    })
 }
 
 /// Finds files without a place, and places without a file.
@@ -210,7 +214,7 @@ pub(super) fn unplaced(name: &str, order: Order, files: &[&str]) -> Vec<Finding>
         }
     }
     for named in order.iter().flat_map(|row| row.split(' ')) {
-        if !files.iter().any(|file| module(file) == named) {
+        if !files.iter().any(|file| modules(file).any(|module| module == named)) {
             found.push(Finding::new(here, 0, format!("{name} has no file {named}")));
         }
     }
@@ -227,6 +231,11 @@ mod tests {
         assert_eq!(
             [place(order, "a.rs"), place(order, "c/d/e.rs"), place(order, "lib.rs")],
             [Some(0), Some(2), None]
+        );
+        let split: Order = &["a/low", "b", "a"];
+        assert_eq!(
+            [place(split, "a.rs"), place(split, "a/low/x.rs"), place(split, "a/y.rs")],
+            [Some(2), Some(0), Some(2)]
         );
     }
 

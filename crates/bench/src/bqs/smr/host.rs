@@ -116,9 +116,9 @@ impl Process {
         }
     }
 
-    pub(in crate::bqs) fn flush(&mut self, out: &mut Out) {
+    pub(in crate::bqs) fn flush(&mut self, now: Now, out: &mut Out) {
         match self {
-            Self::Replica(process) => process.flush(out),
+            Self::Replica(process) => process.flush(now, out, &mut ()),
             Self::Client(drive) => drive.flush(out),
         }
     }

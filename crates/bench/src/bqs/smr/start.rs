@@ -151,13 +151,13 @@ fn exchange_keys(cell: &SmrCell, hosts: &mut [Host]) -> Result<()> {
                 }
                 Process::Client(drive) => drive.expire(now),
             }
-            host.process.flush(&mut queue);
+            host.process.flush(now, &mut queue);
         }
         for _ in 0..100 {
             for (to, datagram) in queue.take() {
                 let host = hosts.get_mut(to).context("a datagram for nobody")?;
                 host.process.receive(now, &datagram);
-                host.process.flush(&mut queue);
+                host.process.flush(now, &mut queue);
             }
         }
         ensure!(queue.datagrams().is_empty(), "the processes do not come to rest");

@@ -1,5 +1,6 @@
 //! Replicas and clients of replication on the sockets of a cell: those of [`crate::bqs::smr`].
 
+use quorate_pbft::Now;
 use quorate_pbft::client::Path as Ordering;
 use quorate_quorum::step::Path;
 use quorate_quorum::version::{Version, value_digest};
@@ -22,9 +23,9 @@ impl Replication {
         Self { at, host }
     }
 
-    fn flush(&mut self, work: &mut Work) {
+    fn flush(&mut self, now: Now, work: &mut Work) {
         let mut out = Out::default();
-        self.host.process.flush(&mut out);
+        self.host.process.flush(now, &mut out);
         if self.host.silent {
             without_proposals(&mut out);
         }
@@ -48,7 +49,7 @@ impl Resident for Replication {
     fn receive(&mut self, now: u64, _from: usize, frame: &[u8], work: &mut Work) {
         frames(frame, |frame| work.verifies += u64::from(is_signed(frame.kind)));
         self.host.process.receive(time(now), frame);
-        self.flush(work);
+        self.flush(time(now), work);
     }
 
     fn invoke(&mut self, now: u64, kind: Kind, value: &[u8], work: &mut Work) {
@@ -56,12 +57,12 @@ impl Resident for Replication {
         if let Process::Client(drive) = &mut self.host.process {
             drive.invoke(time(now), 0, &operation, kind == Kind::Read);
         }
-        self.flush(work);
+        self.flush(time(now), work);
     }
 
     fn expire(&mut self, now: u64, work: &mut Work) {
         self.host.process.expire(time(now));
-        self.flush(work);
+        self.flush(time(now), work);
     }
 
     fn due(&self) -> u64 {

@@ -11,6 +11,7 @@ use quorate_quorum::step::Path;
 use quorate_quorum::version::{ObjectId, Version};
 use quorate_quorum_sim::history::{Kind, Operation};
 use quorate_quorum_sim::lab::Measured;
+use quorate_quorum_sim::rng::Rng;
 use quorate_wire::ClientId;
 
 use super::clock::{Clock, Lateness, Machine, Prices};
@@ -108,6 +109,8 @@ pub(super) struct Berth {
     pub(super) jobs: Receiver<Job>,
     /// Told when a job has ended.
     pub(super) tell: Sender<()>,
+    /// What the time that it thinks is drawn from.
+    pub(super) rng: Rng,
 }
 
 /// See the module.
@@ -121,6 +124,7 @@ pub(super) struct Station {
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
     tell: Sender<()>,
+    rng: Rng,
     job: Option<(Job, usize)>,
     /// When the client invokes next.
     next_at: u64,
@@ -131,9 +135,24 @@ pub(super) struct Station {
 
 impl Station {
     pub(super) fn new(berth: Berth) -> Self {
-        let Berth { resident, me, ends, machine, prices, clock, shared, jobs, tell } = berth;
+        let Berth { resident, me, ends, machine, prices, clock, shared, jobs, tell, rng } = berth;
         let (job, next_at, began, seen) = (None, 0, None, Seen::default());
-        Self { resident, me, ends, machine, prices, clock, shared, jobs, tell, job, next_at, began, seen }
+        Self {
+            resident,
+            me,
+            ends,
+            machine,
+            prices,
+            clock,
+            shared,
+            jobs,
+            tell,
+            rng,
+            job,
+            next_at,
+            began,
+            seen,
+        }
     }
 
     /// Runs until the end of the cell. Returns the connections, too: others may still send to this process.
@@ -252,7 +271,9 @@ impl Station {
         }
         let Some((job, count)) = &mut self.job else { return };
         *count += 1;
-        self.next_at = at.max(now) + job.think;
+        // Half to one and a half: clients that think for equally long fall into step, and then all reads meet the same
+        // part of a write.
+        self.next_at = at.max(now) + job.think / 2 + self.rng.below(job.think + 1);
         if job.operations > 0 && *count >= job.operations {
             self.job = None;
             let _ = self.tell.send(());

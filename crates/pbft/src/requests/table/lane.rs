@@ -18,8 +18,8 @@ const RESEND_NS: u64 = 10 * MS;
 #[derive(Debug)]
 pub(crate) struct Pending {
     request: Body,
-    /// In a proposal of this view.
-    proposed: bool,
+    /// The last number of this view for which it is proposed.
+    proposed_at: Option<SeqNum>,
     /// When it came, in nanoseconds.
     since: u64,
     /// It counts for the request timer (TM-1, TM-2).
@@ -38,7 +38,7 @@ impl Pending {
     fn new(request: Body, now: u64) -> Self {
         Self {
             request,
-            proposed: false,
+            proposed_at: None,
             since: now,
             timed: false,
             relayed_again: false,
@@ -54,9 +54,11 @@ impl Pending {
         &self.request
     }
 
-    /// Returns whether it is in a proposal of this view.
-    pub(crate) fn is_proposed(&self) -> bool {
-        self.proposed
+    /// Returns whether it is in a proposal of this view above `last`, the last number that is executed finally. One for
+    /// a number up to that has lost its number to another batch: a primary may propose one thing to this replica and
+    /// another to all others (B8, L30).
+    pub(crate) fn is_proposed(&self, last: SeqNum) -> bool {
+        self.proposed_at.is_some_and(|at| mutant!(M116, at > last, true))
     }
 
     /// Returns when it came, or when its time began again.
@@ -94,10 +96,10 @@ impl Pending {
         self.proposed_before = before;
     }
 
-    /// Notes whether it is in a proposal of this view.
+    /// Notes for which number of this view it is proposed, if it is.
     #[inline]
-    pub(crate) fn set_proposed(&mut self, proposed: bool) {
-        self.proposed = proposed;
+    pub(crate) fn set_proposed(&mut self, at: Option<SeqNum>) {
+        self.proposed_at = at;
     }
 
     /// It is sent on to the primary a second time.
@@ -105,9 +107,9 @@ impl Pending {
         self.relayed_again = true;
     }
 
-    /// It counts for the request timer from now on. `accepted` is the last number accepted so far. Says whether it did
-    /// not count before.
-    pub(super) fn start_waiting(&mut self, now: u64, accepted: SeqNum, proposed: bool) -> bool {
+    /// It counts for the request timer from now on. `accepted` is the last number accepted so far, `proposed` the one for
+    /// which it is proposed. Says whether it did not count before.
+    pub(super) fn start_waiting(&mut self, now: u64, accepted: SeqNum, proposed: Option<SeqNum>) -> bool {
         if self.timed {
             return false;
         }
@@ -115,7 +117,7 @@ impl Pending {
         // TM-1: time counts from when the timer had reason to run.
         self.since = now;
         self.passed_over_from = accepted;
-        self.proposed |= proposed;
+        self.proposed_at = self.proposed_at.max(proposed);
         true
     }
 
@@ -133,7 +135,7 @@ impl Pending {
     pub(super) fn restart_in_view(&mut self, now: u64, last: SeqNum) {
         self.since = now;
         self.passed_over_from = last;
-        self.proposed = false;
+        self.proposed_at = None;
         self.relayed_again = false;
         self.vouched = 0;
     }

@@ -1,8 +1,9 @@
-//! What the service can be asked: operations, commands and further commands.
+//! What the service can be asked: operations, commands, further commands, and operations on elements.
 
 use quorate_wire::codec::Decoded;
 
 use super::command::{self, Command};
+use super::elements::{self, Elements};
 use super::further::{self, Further};
 use super::operation::Operation;
 
@@ -15,6 +16,8 @@ pub enum Asked<'a> {
     Command(Command<'a>),
     /// A further command.
     Further(Further<'a>),
+    /// An operation on a hash or a set.
+    Elements(Elements<'a>),
 }
 
 impl<'a> Asked<'a> {
@@ -22,9 +25,10 @@ impl<'a> Asked<'a> {
     ///
     /// # Errors
     ///
-    /// They are neither an operation nor a command.
+    /// They are none of these.
     pub fn decode(bytes: &'a [u8]) -> Decoded<Self> {
         match bytes.first() {
+            Some(code) if *code >= elements::CODE_MIN => Elements::decode(bytes).map(Self::Elements),
             Some(code) if *code >= further::CODE_MIN => {
                 let further = Further::decode(bytes)?;
                 if let Further::In { operation, .. } = further {
@@ -43,6 +47,7 @@ impl<'a> Asked<'a> {
             Self::Operation(operation) => matches!(operation, Operation::Get { .. }),
             Self::Command(command) => command.is_read_only(),
             Self::Further(further) => further.is_read_only(),
+            Self::Elements(elements) => elements.verb.is_read_only(),
         }
     }
 }

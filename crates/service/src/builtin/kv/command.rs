@@ -134,6 +134,11 @@ impl<'a> Items<'a> {
         Self::encode(Shape::Operation, items, buffer)
     }
 
+    /// Returns the list without items.
+    pub fn none() -> Self {
+        Self { shape: Shape::Key, bytes: &[], len: 0 }
+    }
+
     fn encode(
         shape: Shape,
         items: impl IntoIterator<Item = impl AsRef<[u8]>>,

@@ -9,16 +9,15 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use super::all::{All, MARK_BYTES};
 use super::asked::Asked;
+use super::collection::copy_elements;
 use super::command::{Command, Condition, Items};
 use super::decimal::Decimal;
-use super::further::{Extend, Further, Life, Rule};
+use super::further::{Extend, Further, Life, Rule, Sort};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
 use super::store::{Deadline, Store};
-use super::trouble::{MANY_BYTES_MAX, Trouble, VALUE_BYTES_MAX, decimal, number};
+use super::trouble::{MANY_BYTES_MAX, SCAN_MAX, Trouble, VALUE_BYTES_MAX, decimal, many, number};
 
-/// Maximum number of keys that one scan looks at.
-const SCAN_MAX: u32 = 10_000;
 /// The same, if it has to see all.
 const SCAN_ALL_MAX: u32 = 100_000;
 /// A random key is one of this many.
@@ -41,7 +40,7 @@ pub(super) fn further(
             if get {
                 store.get(key, out)?;
             }
-            let there = store.find(key)?.is_some();
+            let there = store.is_there(key)?;
             let holds = condition.is_none_or(|condition| there == (condition == Condition::Present));
             if holds {
                 store.put(key, value, deadline)?;
@@ -64,7 +63,7 @@ pub(super) fn further(
             number(usize::from(expire_if_allowed(store, key, at, rule)?), out);
         }
         Further::Deadline { key } => {
-            let at = match (store.find(key)?.is_some(), store.deadline(key)?) {
+            let at = match (store.is_there(key)?, store.deadline(key)?) {
                 (false, _) => -2,
                 (true, None) => -1,
                 (true, Some(at)) => i64::try_from(at).unwrap_or(i64::MAX),
@@ -86,7 +85,7 @@ pub(super) fn further(
         Further::Overwrite { key, offset, value: part } => overwrite(store, key, offset, part, out)?,
         Further::SetAbsent(items) => {
             for key in items.iter().step_by(2) {
-                if store.find(key)?.is_some() {
+                if store.is_there(key)? {
                     number(0, out);
                     return Ok(());
                 }
@@ -112,7 +111,9 @@ pub(super) fn further(
             };
             number(usize::from(done), out);
         }
-        Further::Scan { from, count, all, pattern } => scan(store, from, count, all, pattern, out)?,
+        Further::Scan { from, count, all, kind, pattern } => {
+            scan(store, from, (count, all), (kind, pattern), out)?;
+        }
         Further::Random => random(store, out)?,
         Further::Time => {
             let us = i64::try_from(store.now_ns() / 1000).unwrap_or(i64::MAX);
@@ -138,7 +139,7 @@ pub(super) fn further(
     Ok(())
 }
 
-/// Returns when a life ends, if it does and is not that of before.
+/// Returns when a life ends, if it does and is not the previous one.
 fn until(store: &Store<'_, '_>, life: Life) -> Result<Option<u64>, Trouble> {
     match life {
         Life::Forever | Life::AsBefore => Ok(None),
@@ -156,7 +157,7 @@ fn later(store: &Store<'_, '_>, ms: i64) -> Result<i64, Trouble> {
 }
 
 fn expire_if_allowed(store: &mut Store<'_, '_>, key: &[u8], at: i64, rule: Rule) -> Result<bool, Trouble> {
-    if store.find(key)?.is_none() || !rule.allows(store.deadline(key)?, at) {
+    if !store.is_there(key)? || !rule.allows(store.deadline(key)?, at) {
         return Ok(false);
     }
     match u64::try_from(at).ok().filter(|at| *at > store.now_ms()) {
@@ -184,7 +185,7 @@ fn overwrite(
             value.resize(end, 0);
         }
         value[start..end].copy_from_slice(part);
-        store.put(key, &value, Deadline::Keep)?;
+        store.put(key, &value[..], Deadline::Keep)?;
     }
     number(value.len(), out);
     Ok(())
@@ -198,23 +199,28 @@ fn copy(
     remove: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
-    let Some(value) = store.value(from)? else {
+    if !store.is_there(from)? {
         Answer::Nil.encode(out);
         return Ok(());
-    };
+    }
     if from == to {
         // A key that is renamed to itself stays; as a copy, or where it must not be there, it is there already.
         number(usize::from(replace && remove), out);
         return Ok(());
     }
-    if !replace && store.find(to)?.is_some() {
+    if !replace && store.is_there(to)? {
         number(0, out);
         return Ok(());
     }
     let deadline = store.deadline(from)?.map_or(Deadline::Never, Deadline::At);
-    store.put(to, &value, deadline)?;
-    if remove {
-        store.remove(from)?;
+    if let Some(made) = store.made(from)? {
+        copy_elements(store, made, (from, to, deadline), remove)?;
+    } else {
+        let value = store.value(from)?.unwrap_or_default();
+        store.put(to, &value[..], deadline)?;
+        if remove {
+            store.remove(from)?;
+        }
     }
     number(1, out);
     Ok(())
@@ -223,15 +229,17 @@ fn copy(
 fn scan(
     store: &mut Store<'_, '_>,
     from: &[u8],
-    count: u32,
-    all: bool,
-    pattern: &[u8],
+    (count, all): (u32, bool),
+    (kind, pattern): (Sort, &[u8]),
     out: &mut Vec<u8>,
 ) -> Result<(), Trouble> {
     let limit = if all { SCAN_ALL_MAX } else { count.clamp(1, SCAN_MAX) };
     let bytes_max = if all { RESULT_BYTES_MAX / 2 } else { MANY_BYTES_MAX };
     let (mut found, mut bytes) = (Vec::new(), 0);
-    let next = store.walk(from, usize::try_from(limit).unwrap_or(usize::MAX), |key| {
+    let next = store.walk(from, usize::try_from(limit).unwrap_or(usize::MAX), |key, made| {
+        if !kind.has(made) {
+            return true;
+        }
         if pattern == b"*" || matches(pattern, key) {
             // The next scan begins with what has no room in this answer.
             if bytes + key.len() + 5 > bytes_max && !found.is_empty() {
@@ -256,7 +264,7 @@ fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
     let at = (store.now_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % bound;
     let (mut chosen, mut seen) = (None, 0);
     let looked = usize::try_from(SCAN_MAX).unwrap_or(usize::MAX);
-    store.walk(&[], looked, |key| {
+    store.walk(&[], looked, |key, _| {
         if seen <= at {
             chosen = Some(key.to_vec());
         }
@@ -269,19 +277,38 @@ fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
 
 /// Returns a digest of these keys with their values and deadlines.
 fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], Trouble> {
-    let mut text = Vec::new();
+    let domains = Domains::new(ClusterId([0; 32]));
+    let (mut text, mut elements) = (Vec::new(), Vec::new());
+    let add = |text: &mut Vec<u8>, part: &[u8]| {
+        text.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+        text.extend_from_slice(part);
+    };
     for key in keys.iter() {
-        let value = store.value(key)?;
-        text.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
-        text.extend_from_slice(key);
-        text.push(u8::from(value.is_some()));
-        if let Some(value) = value {
+        add(&mut text, key);
+        let made = store.made(key)?;
+        let value = if made.is_some() { None } else { store.value(key)? };
+        text.push(made.map_or(u8::from(value.is_some()), |(kind, _)| 1 + kind as u8));
+        if made.is_some() || value.is_some() {
             text.extend_from_slice(&store.deadline(key)?.unwrap_or(u64::MAX).to_le_bytes());
-            text.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
-            text.extend_from_slice(&value);
+        }
+        if let Some((_, id)) = made {
+            // Element by element, so that a large hash is not in memory as a whole.
+            let mut so_far = [0; 32];
+            store.each_element(&id, &[], |name, value| {
+                elements.clear();
+                elements.extend_from_slice(&so_far);
+                add(&mut elements, name);
+                value.copy_to(store.view, &mut elements)?;
+                so_far = domains.message(&elements).0;
+                Ok(true)
+            })?;
+            text.extend_from_slice(&so_far);
+        }
+        if let Some(value) = value {
+            add(&mut text, &value);
         }
     }
-    let digest = Domains::new(ClusterId([0; 32])).message(&text);
+    let digest = domains.message(&text);
     digest.0.first_chunk().copied().ok_or(Trouble::Failure(Failure::Malformed))
 }
 
@@ -330,18 +357,6 @@ fn is_many(asked: &Asked<'_>) -> bool {
 /// Returns whether a failure stops a transaction.
 fn stops(failure: Failure) -> bool {
     matches!(failure, Failure::Full | Failure::NeedsOrder | Failure::AnswerTooLong)
-}
-
-/// Appends answers as one.
-fn many<'a>(answers: impl Iterator<Item = Answer<'a>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
-    Answer::begin_many(out);
-    for answer in answers {
-        Answer::add(out, |out| {
-            answer.encode(out);
-            Ok::<(), Trouble>(())
-        })?;
-    }
-    Ok(())
 }
 
 /// Returns the bytes from `start` to `end`, both included; negative ones count from the end.

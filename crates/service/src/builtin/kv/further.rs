@@ -9,10 +9,11 @@
 //!   69 range      start 8 | end 8 | key              70 overwrite       offset 4 | key | value
 //!   71 set absent pairs                              72 copy            flags 1 (1 replace, 2 remove) | key | key
 //!   73 remove if  key | value                        74 expire if       how 1 | time 8 | key | value
-//!   75 scan       keys 4 | flags 1 | key | pattern   76 random          -
+//!   75 scan       keys 4 | all + 2 kind 1 | key | pattern     76 random   -
 //!   77 time       -                                  78 mark            keys
 //!   79 all        checks 2 | (mark 16, len 4 | operation) ... | (len 4 | operation) ...
 //!   80 in         database 1 | operation             81 clear one       -
+//! kind        0 any   1 hash   2 set   3 string
 //! life        0 forever   1 as before   2 from now, 8   3 until, 8
 //! ```
 //!
@@ -24,6 +25,7 @@ use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 
 use super::all::All;
 use super::command::{Condition, Items, Shape, key};
+use super::elements::Container;
 
 /// The first code.
 pub(super) const CODE_MIN: u8 = 64;
@@ -64,6 +66,47 @@ impl Rule {
             || has(Self::PRESENT) && old.is_none()
             || has(Self::LATER) && old_ms.is_none_or(|old| new <= old)
             || has(Self::EARLIER) && old_ms.is_some_and(|old| new >= old))
+    }
+}
+
+/// The kinds of values that a scan passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// All of them.
+    Any,
+    /// Hashes or sets.
+    Made(Container),
+    /// Strings.
+    String,
+}
+
+impl Sort {
+    const STRING: u8 = 3;
+
+    /// Returns whether a value is of this kind: none is a string.
+    pub(super) fn has(self, kind: Option<Container>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Made(wanted) => kind == Some(wanted),
+            Self::String => kind.is_none(),
+        }
+    }
+
+    fn read(number: u8) -> Decoded<Self> {
+        match (number, Container::read(number)) {
+            (0, _) => Ok(Self::Any),
+            (_, Some(kind)) => Ok(Self::Made(kind)),
+            (Self::STRING, None) => Ok(Self::String),
+            _ => Err(DecodeError::NotCanonical),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Any => 0,
+            Self::Made(kind) => kind as u8,
+            Self::String => Self::STRING,
+        }
     }
 }
 
@@ -184,6 +227,8 @@ pub enum Further<'a> {
         count: u32,
         /// Whether all of them have to be answered: fails if there are more.
         all: bool,
+        /// The kind of the keys' values.
+        kind: Sort,
         /// The pattern, as Redis has it.
         pattern: &'a [u8],
     },
@@ -305,9 +350,9 @@ impl<'a> Further<'a> {
                 key(k, out);
                 out.bytes(value);
             }
-            Self::Scan { from, count, all, pattern } => {
+            Self::Scan { from, count, all, kind, pattern } => {
                 out.bytes(&count.to_le_bytes());
-                out.u8(u8::from(all));
+                out.u8(u8::from(all) | kind.number() << 1);
                 key(from, out);
                 out.bytes(pattern);
             }
@@ -388,7 +433,9 @@ impl<'a> Further<'a> {
             }
             75 => {
                 let count = u32::from_le_bytes(r.array()?);
-                Self::Scan { count, all: r.bool()?, from: key(r)?, pattern: r.bytes(r.len())? }
+                let flags = flags(r, 7)?;
+                let (all, kind) = (flags & 1 != 0, Sort::read(flags >> 1)?);
+                Self::Scan { count, all, kind, from: key(r)?, pattern: r.bytes(r.len())? }
             }
             76 => Self::Random,
             77 => Self::Time,

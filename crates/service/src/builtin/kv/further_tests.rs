@@ -33,7 +33,7 @@ fn every(mut each: impl FnMut(&Further<'_>)) {
         Further::Copy { from: key, to: value, replace: true, remove: false },
         Further::RemoveIf { key, value },
         Further::ExpireIf { key, value, how: Extend::By, time_ms: 4 },
-        Further::Scan { from: key, count: 10, all: false, pattern: b"*" },
+        Further::Scan { from: key, count: 10, all: false, kind: Sort::String, pattern: b"*" },
         Further::Random,
         Further::Time,
         Further::Mark(Items::keys([key, value], keys)),
@@ -322,7 +322,7 @@ fn databases_behave_like_maps_with_time() {
                 17 => Further::RemoveIf { key, value },
                 18 | 19 => Further::ExpireIf { key, value, how, time_ms },
                 20 if below(10) == 0 => Further::ClearOne,
-                _ => Further::Scan { from: b"", count: 0, all: true, pattern: b"*" },
+                _ => Further::Scan { from: b"", count: 0, all: true, kind: Sort::Any, pattern: b"*" },
             };
             let db = u8::try_from(below(3)).unwrap() * 7;
             let mut bytes = encoded(&further);

@@ -109,7 +109,7 @@ pub enum Failure {
     ValueTooLong = 2,
     /// `Cas`: the value is another.
     Mismatch = 3,
-    /// `Incr`: the value is no decimal number of 64 bits.
+    /// The value that is added to is no number.
     NotANumber = 4,
     /// `Incr`: the sum does not fit in 64 bits.
     Overflow = 5,
@@ -123,11 +123,15 @@ pub enum Failure {
     AnswerTooLong = 9,
     /// `AddDecimal`: the value is no decimal fraction.
     NotADecimal = 10,
+    /// The value is of another kind: a hash, a set or a string.
+    WrongKind = 11,
+    /// The hash or set would have more elements than one may have, or the question looks at too many.
+    TooManyElements = 12,
 }
 
 impl Failure {
     /// Every failure, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Malformed,
         Self::KeyTooLong,
         Self::ValueTooLong,
@@ -139,6 +143,8 @@ impl Failure {
         Self::BadTtl,
         Self::AnswerTooLong,
         Self::NotADecimal,
+        Self::WrongKind,
+        Self::TooManyElements,
     ];
 
     /// Returns the error text.
@@ -155,6 +161,8 @@ impl Failure {
             Self::BadTtl => "time out of range",
             Self::AnswerTooLong => "answer too long",
             Self::NotADecimal => "not a decimal fraction",
+            Self::WrongKind => "a value of another kind",
+            Self::TooManyElements => "too many elements",
         }
     }
 }

@@ -3,11 +3,16 @@
 //! ```text
 //! page 0   allocator 8 | database 0: values 8 | deadlines 8 | by time 8 | number of keys 8
 //!          databases 1 to 15: values 8 | deadlines 8 | by time 8 | number of keys 4
-//! pages    the allocator's bitmap, then the nodes of three trees:
-//!            values      key -> value
-//!            deadlines   key -> when it expires, 8                 of the keys that do
-//!            by time     when, 8, big-endian | key -> nothing      the same, the next to expire first
+//!          elements 8
+//! pages    the allocator's bitmap, then the nodes of three trees of each database, and of one for all:
+//!            values      key -> value                                     of a hash or set: number of elements, 4
+//!            deadlines   key -> when it expires, 8                        of the keys that do
+//!                        key -> when, or 0, 8 | kind 1 | number 16        of each hash and set
+//!            by time     when, 8, big-endian | key -> nothing             of the keys that expire, the next one first
+//!            elements    number 16 | name -> value                        of all hashes and sets
 //! ```
+//!
+//! The number of a hash or set is given once: the batch, the place in it, and a count, big-endian.
 //!
 //! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. An expired key does not exist for any client,
 //! whether or not it has been removed already. An execution that is not ordered knows only that the time is later
@@ -15,8 +20,11 @@
 //! to answer for a key that expires later, and the request has to be ordered.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 
+use super::elements::Container;
 use super::further::DATABASES;
+use super::note::{Chance, ID_BYTES, Id, Note, TIME_BYTES, element, joined, split};
 use super::operation::Failure;
 use super::trouble::{Trouble, VALUE_BYTES_MAX};
 use crate::service::Context;
@@ -25,13 +33,15 @@ use crate::state::space::Space;
 use crate::state::view::View;
 use crate::stop::Stop;
 
-/// Bytes of a time.
-const TIME_BYTES: usize = 8;
 /// Bytes of the trees of a database in page 0.
 const TREES_BYTES: usize = 3 * Tree::HEADER_BYTES;
+/// Where the tree of the elements is in page 0.
+const ELEMENTS_AT: usize = count_at(DATABASES as usize - 1) + 4;
 /// The shortest page has room for all databases.
-const _: () = assert!(count_at(DATABASES as usize - 1) + 4 <= 512);
+const _: () = assert!(ELEMENTS_AT + Tree::HEADER_BYTES <= 512);
 
+/// Elements that are copied or removed at a time.
+pub(super) const AT_ONCE: usize = 1024;
 /// The store as one execution sees it.
 #[derive(Debug)]
 pub(super) struct Store<'s, 'v> {
@@ -40,10 +50,29 @@ pub(super) struct Store<'s, 'v> {
     values: Tree,
     deadlines: Tree,
     by_time: Tree,
+    /// Of all databases.
+    elements: Tree,
     database: usize,
+    /// The batch and the place in it, and how often something was numbered.
+    unique: (u64, u32, Cell<u32>),
     now_ns: u64,
     now_ms: u64,
     ordered: bool,
+}
+
+/// What a key is set to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content<'a> {
+    /// A string.
+    String(&'a [u8]),
+    /// A hash or set with this many elements, which are there already.
+    Made((Container, Id), u32),
+}
+
+impl<'a> From<&'a [u8]> for Content<'a> {
+    fn from(string: &'a [u8]) -> Self {
+        Self::String(string)
+    }
 }
 
 /// How setting a key's value changes its deadline.
@@ -67,7 +96,9 @@ impl<'s, 'v> Store<'s, 'v> {
             values,
             deadlines,
             by_time,
+            elements: Tree::new((0, ELEMENTS_AT), space),
             database: 0,
+            unique: (cx.seq.0, cx.index, Cell::new(0)),
             now_ns: cx.time_ns,
             now_ms: cx.time_ns / 1_000_000,
             ordered: !cx.read_only,
@@ -90,13 +121,102 @@ impl<'s, 'v> Store<'s, 'v> {
         self.now_ms
     }
 
-    /// Returns the value of a key that has not expired.
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, Trouble> {
-        if let Some(at) = self.deadline(key)? {
-            if at <= self.now_ms {
-                return Ok(None);
+    /// Returns a number that nothing else has, or will have.
+    pub(super) fn number(&self) -> Id {
+        let (seq, index, counter) = &self.unique;
+        let count = counter.get();
+        counter.set(count.wrapping_add(1));
+        let mut id = [0; ID_BYTES];
+        id[..8].copy_from_slice(&seq.to_be_bytes());
+        id[8..12].copy_from_slice(&index.to_be_bytes());
+        id[12..].copy_from_slice(&count.to_be_bytes());
+        id
+    }
+
+    /// Returns chance that all replicas agree on, other than what was returned before.
+    pub(super) fn random(&self) -> Chance {
+        let id = self.number();
+        let (seq, place) = id.split_at(8);
+        let part = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+        Chance::new(self.now_ns ^ part(seq).rotate_left(32) ^ part(place).rotate_left(48))
+    }
+
+    /// Returns the number of elements of a hash or set.
+    pub(super) fn count_of(&self, key: &[u8]) -> Result<u32, Stop> {
+        match self.values.get(self.view, key)? {
+            Some(Value::Inline(count)) => count.try_into().map(u32::from_le_bytes).map_err(|_| Stop::Corrupt),
+            Some(Value::Large(_)) | None => Err(Stop::Corrupt),
+        }
+    }
+
+    /// Returns the tree of the elements, whose keys begin with the number of a hash or set.
+    pub(super) fn elements(&self) -> Tree {
+        self.elements
+    }
+
+    /// Calls `each` with the elements from a name on, in order, until it returns false.
+    pub(super) fn each_element(
+        &self,
+        id: &Id,
+        from: &[u8],
+        mut each: impl FnMut(&[u8], Value<'_>) -> Result<bool, Trouble>,
+    ) -> Result<(), Trouble> {
+        let mut cursor = self.elements.seek(self.view, &element(id, from))?;
+        while let Some((key, value)) = cursor.next(self.view)? {
+            let Some(name) = key.strip_prefix(&id[..]) else { break };
+            if !each(name, value)? {
+                break;
             }
-            self.needs_time()?;
+        }
+        Ok(())
+    }
+
+    /// Removes all elements with this number.
+    fn remove_elements(&mut self, id: &Id) -> Result<(), Trouble> {
+        loop {
+            let mut keys = Vec::new();
+            self.each_element(id, &[], |name, _| {
+                keys.push(element(id, name));
+                Ok(keys.len() < AT_ONCE)
+            })?;
+            for key in &keys {
+                self.elements.remove(self.view, key)?;
+            }
+            if keys.len() < AT_ONCE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether something that expires then, if at all, is still there.
+    fn lives(&self, note: Note) -> Result<bool, Trouble> {
+        match note.at {
+            None => Ok(true),
+            Some(at) if at <= self.now_ms => Ok(false),
+            Some(_) => self.needs_time().map(|()| true),
+        }
+    }
+
+    /// Returns whether there is a key that has not expired, whatever its value is.
+    pub(super) fn is_there(&self, key: &[u8]) -> Result<bool, Trouble> {
+        let note = self.note(key)?;
+        Ok(self.lives(note)? && (note.made.is_some() || self.values.get(self.view, key)?.is_some()))
+    }
+
+    /// Returns the elements of a key that has not expired: none if it is not there or a string.
+    pub(super) fn made(&self, key: &[u8]) -> Result<Option<(Container, Id)>, Trouble> {
+        let note = self.note(key)?;
+        Ok(if self.lives(note)? { note.made } else { None })
+    }
+
+    /// Returns the value of a key that has not expired. A hash or set is none.
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, Trouble> {
+        let note = self.note(key)?;
+        if !self.lives(note)? {
+            return Ok(None);
+        }
+        if note.made.is_some() {
+            return Err(Trouble::Failure(Failure::WrongKind));
         }
         let value = self.values.get(self.view, key)?;
         // A longer one was never stored.
@@ -131,36 +251,66 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(())
     }
 
-    /// Sets the value of a key.
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8], deadline: Deadline) -> Result<(), Trouble> {
+    /// Sets the value of a key. Another hash or set under this key goes.
+    pub(super) fn put<'c>(
+        &mut self,
+        key: &[u8],
+        content: impl Into<Content<'c>>,
+        deadline: Deadline,
+    ) -> Result<(), Trouble> {
+        let count: [u8; 4];
+        let (value, made) = match content.into() {
+            Content::String(value) => (value, None),
+            Content::Made(made, number) => {
+                count = number.to_le_bytes();
+                (&count[..], Some(made))
+            }
+        };
         self.check(key, value)?;
-        let old = self.deadline(key)?;
-        let expired = old.is_some_and(|at| at <= self.now_ms);
+        let old = self.note(key)?;
+        let expired = old.at.is_some_and(|at| at <= self.now_ms);
+        if let Some((_, id)) = old.made.filter(|old| Some(*old) != made) {
+            self.remove_elements(&id)?;
+        }
         if !self.values.insert(self.view, key, value)? {
             self.add_to_count(1)?;
         }
-        match deadline {
-            Deadline::Keep if !expired => Ok(()),
-            Deadline::Keep | Deadline::Never => self.set_deadline(key, old, None),
-            Deadline::At(at) => self.set_deadline(key, old, Some(at)),
-        }
+        let at = match deadline {
+            Deadline::Keep if !expired => old.at,
+            Deadline::Keep | Deadline::Never => None,
+            Deadline::At(at) => Some(at),
+        };
+        self.set_note(key, old, Note { at, made })
     }
 
     /// Sets when a key that is there expires.
     pub(super) fn expire_at(&mut self, key: &[u8], at: Option<u64>) -> Result<(), Trouble> {
-        let old = self.deadline(key)?;
-        self.set_deadline(key, old, at)
+        let old = self.note(key)?;
+        self.set_note(key, old, Note { at, ..old })
     }
 
     /// Removes a key. Returns whether it was there and had not expired.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Trouble> {
-        let old = self.deadline(key)?;
+        let there = self.forget(key, |store, id| store.remove_elements(&id))?;
+        Ok(there.is_some_and(|note| note.at.is_none_or(|at| at > self.now_ms)))
+    }
+
+    /// Removes a key, and leaves its elements to `elements`. Returns what was known of it, if it was there.
+    pub(super) fn forget(
+        &mut self,
+        key: &[u8],
+        elements: impl FnOnce(&mut Self, Id) -> Result<(), Trouble>,
+    ) -> Result<Option<Note>, Trouble> {
+        let old = self.note(key)?;
+        if let Some((_, id)) = old.made {
+            elements(self, id)?;
+        }
         let there = self.values.remove(self.view, key)?;
         if there {
             self.add_to_count(-1)?;
         }
-        self.set_deadline(key, old, None)?;
-        Ok(there && old.is_none_or(|at| at > self.now_ms))
+        self.set_note(key, old, Note::default())?;
+        Ok(there.then_some(old))
     }
 
     /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
@@ -213,7 +363,15 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Removes everything from this database.
-    pub(super) fn clear_one(&mut self) -> Result<(), Stop> {
+    pub(super) fn clear_one(&mut self) -> Result<(), Trouble> {
+        let mut made = Vec::new();
+        let mut cursor = self.deadlines.first(self.view)?;
+        while let Some((_, note)) = cursor.next(self.view)? {
+            made.extend(Note::read(note)?.made);
+        }
+        for (_, id) in made {
+            self.remove_elements(&id)?;
+        }
         let mut runs = Vec::new();
         for tree in [self.values, self.deadlines, self.by_time] {
             tree.for_each_run(self.view, |run| {
@@ -225,7 +383,7 @@ impl<'s, 'v> Store<'s, 'v> {
             self.space.free(self.view, run)?;
         }
         self.view.write(0, at(self.database), &[0; TREES_BYTES])?;
-        self.set_count(0)
+        Ok(self.set_count(0)?)
     }
 
     /// Calls `each` with the keys from `from` on that have not expired, in order, until it returns false or `count` were
@@ -234,18 +392,16 @@ impl<'s, 'v> Store<'s, 'v> {
         &self,
         from: &[u8],
         count: usize,
-        mut each: impl FnMut(&[u8]) -> bool,
+        mut each: impl FnMut(&[u8], Option<Container>) -> bool,
     ) -> Result<Option<Vec<u8>>, Trouble> {
         let mut cursor = self.values.seek(self.view, from)?;
         for _ in 0..count {
             let Some((key, _)) = cursor.next(self.view)? else { return Ok(None) };
-            if let Some(at) = self.deadline(key)? {
-                if at <= self.now_ms {
-                    continue;
-                }
-                self.needs_time()?;
+            let note = self.note(key)?;
+            if !self.lives(note)? {
+                continue;
             }
-            if !each(key) {
+            if !each(key, note.made.map(|(kind, _)| kind)) {
                 return Ok(Some(key.to_vec()));
             }
         }
@@ -254,27 +410,30 @@ impl<'s, 'v> Store<'s, 'v> {
 
     /// Returns when a key expires, or has expired.
     pub(super) fn deadline(&self, key: &[u8]) -> Result<Option<u64>, Stop> {
-        match self.deadlines.get(self.view, key)? {
-            None => Ok(None),
-            Some(Value::Inline(at)) => at.try_into().map(u64::from_le_bytes).map(Some).or(Err(Stop::Corrupt)),
-            Some(Value::Large(_)) => Err(Stop::Corrupt),
-        }
+        Ok(self.note(key)?.at)
     }
 
-    fn set_deadline(&mut self, key: &[u8], old: Option<u64>, new: Option<u64>) -> Result<(), Trouble> {
-        if let Some(old) = old.filter(|old| Some(*old) != new) {
-            self.by_time.remove(self.view, &joined(old, key))?;
+    /// Returns what is known of a key beside its value.
+    pub(super) fn note(&self, key: &[u8]) -> Result<Note, Stop> {
+        self.deadlines.get(self.view, key)?.map_or(Ok(Note::default()), Note::read)
+    }
+
+    fn set_note(&mut self, key: &[u8], old: Note, new: Note) -> Result<(), Trouble> {
+        if let Some(at) = old.at.filter(|at| Some(*at) != new.at) {
+            self.by_time.remove(self.view, &joined(at, key))?;
         }
-        match new {
-            Some(at) => {
-                self.deadlines.insert(self.view, key, &at.to_le_bytes())?;
-                self.by_time.insert(self.view, &joined(at, key), &[])?;
-            }
-            None if old.is_some() => {
-                self.deadlines.remove(self.view, key)?;
-            }
-            None => {}
+        if let Some(at) = new.at.filter(|at| Some(*at) != old.at) {
+            self.by_time.insert(self.view, &joined(at, key), &[])?;
         }
+        if old == new {
+            return Ok(());
+        }
+        let note = new.encode();
+        if note.is_empty() {
+            self.deadlines.remove(self.view, key)?;
+            return Ok(());
+        }
+        self.deadlines.insert(self.view, key, &note)?;
         Ok(())
     }
 
@@ -338,16 +497,4 @@ const fn count_at(database: usize) -> usize {
 
 fn trees(space: Space, database: usize) -> [Tree; 3] {
     [0, 1, 2].map(|tree| Tree::new((0, at(database) + tree * Tree::HEADER_BYTES), space))
-}
-
-/// Returns the key of `by time`.
-fn joined(at: u64, key: &[u8]) -> Vec<u8> {
-    let mut joined = at.to_be_bytes().to_vec();
-    joined.extend_from_slice(key);
-    joined
-}
-
-fn split(joined: &[u8]) -> Result<(u64, &[u8]), Stop> {
-    let (at, key) = joined.split_first_chunk().ok_or(Stop::Corrupt)?;
-    Ok((u64::from_be_bytes(*at), key))
 }

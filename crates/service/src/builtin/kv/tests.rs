@@ -1,5 +1,7 @@
 //! Tests of the store as the executor uses it.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::testing::{Bench, Xorshift};
 use alloc::collections::BTreeMap;
@@ -16,13 +18,16 @@ fn perform_bytes(bench: &mut Bench, bytes: &[u8]) -> Vec<u8> {
     perform_at(bench, 0, false, bytes)
 }
 
+/// Batches have different numbers.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 /// Does one operation at an agreed time in milliseconds, ordered or not.
 pub(super) fn perform_at(bench: &mut Bench, at: u64, read_only: bool, bytes: &[u8]) -> Vec<u8> {
     let time_ns = at * 1_000_000;
     let cx = Context {
         client: ClientId::new(1, 0),
         timestamp: Timestamp(1),
-        seq: SeqNum(1),
+        seq: SeqNum(NEXT.fetch_add(1, Ordering::Relaxed)),
         index: 0,
         time_ns,
         read_only,

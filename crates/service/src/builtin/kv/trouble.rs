@@ -11,6 +11,8 @@ use crate::stop::Stop;
 
 /// The longest value, in bytes: one that was appended to must still fit in an operation and a result.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of keys or elements that one scan looks at.
+pub(super) const SCAN_MAX: u32 = 10_000;
 /// An answer to many operations that is as long as this, in bytes, takes no more: it fits in a datagram
 /// with the rest of a REPLY, and replicas keep it (`RESULT_CACHE`).
 pub(super) const MANY_BYTES_MAX: usize = 32 << 10;
@@ -37,6 +39,18 @@ impl From<StoreError> for Trouble {
             StoreError::Stop(stop) => Self::Stop(stop),
         }
     }
+}
+
+/// Appends answers as one.
+pub(super) fn many<'a>(answers: impl Iterator<Item = Answer<'a>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    Answer::begin_many(out);
+    for answer in answers {
+        Answer::add(out, |out| {
+            answer.encode(out);
+            Ok::<(), Trouble>(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Appends a number as an answer.

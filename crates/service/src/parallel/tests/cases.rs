@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
@@ -47,7 +47,7 @@ fn begin() -> (Executor<Kv>, KvRuns) {
     let first = get(b"x");
     let requests: Vec<_> = (1..6).map(|number| (client(number), 1, &first[..])).collect();
     executor.execute(SeqNum(1), &batch(&requests, 1), false, &mut Replies::new()).unwrap();
-    (executor, Runs::new(Kind::GroupIndex, KeyRules::new(&Kv), 1, true).unwrap())
+    (executor, Runs::new(EngineKind::GroupIndex, KeyRules::new(&Kv), 1, true).unwrap())
 }
 
 /// Inserts a batch of one request of each client.
@@ -58,7 +58,7 @@ fn insert(executor: &mut Executor<Kv>, runs: &mut KvRuns, seq: u64, requests: &[
 }
 
 /// Settles all that can settle, and returns what became of each request.
-fn settle(executor: &mut Executor<Kv>, runs: &mut KvRuns) -> Vec<(Outcome, Option<Vec<u8>>)> {
+fn settle(executor: &mut Executor<Kv>, runs: &mut KvRuns) -> Vec<(ReplyOutcome, Option<Vec<u8>>)> {
     let mut replies = Replies::new();
     while runs.settle(executor, &mut replies).unwrap().is_some() {}
     replies.iter().map(|reply| (reply.outcome, reply.result.map(<[u8]>::to_vec))).collect()
@@ -84,7 +84,7 @@ fn a_read_after_an_early_reply_sees_it() {
     assert!(runs.finish(done).is_some());
     let settled = settle(&mut executor, &mut runs);
     assert_eq!(settled.len(), 3);
-    assert_eq!(settled[2], (Outcome::Executed, Some(value(b"2"))));
+    assert_eq!(settled[2], (ReplyOutcome::Executed, Some(value(b"2"))));
     assert_eq!(runs.counters().again, 0);
 }
 
@@ -105,9 +105,9 @@ fn a_resend_before_settling_runs_once() {
         assert_eq!(runs.finish(done), None, "nothing leaves before it is known that it was executed");
     }
     let expected = [
-        (Outcome::Executed, Some(value(b"1"))),
-        (Outcome::Repeated, Some(value(b"1"))),
-        (Outcome::Superseded, None),
+        (ReplyOutcome::Executed, Some(value(b"1"))),
+        (ReplyOutcome::Repeated, Some(value(b"1"))),
+        (ReplyOutcome::Superseded, None),
     ];
     assert_eq!(settle(&mut executor, &mut runs), expected);
 }
@@ -136,7 +136,7 @@ fn a_late_worker_is_not_waited_for() {
     runs.finish(done);
     assert_eq!(
         settle(&mut executor, &mut runs)[1],
-        (Outcome::Executed, Some(alloc::vec![1])),
+        (ReplyOutcome::Executed, Some(alloc::vec![1])),
         "b is not there"
     );
 }
@@ -165,7 +165,7 @@ fn a_run_that_fails_means_nothing() {
         runs.finish(done);
         said.extend(settle(&mut executor, &mut runs));
     }
-    assert!(said.iter().all(|(outcome, _)| *outcome == Outcome::Executed), "{said:?}");
+    assert!(said.iter().all(|(outcome, _)| *outcome == ReplyOutcome::Executed), "{said:?}");
     assert_eq!(said[3].1, Some(value(b"3")));
     assert_eq!((runs.counters().on_pages, runs.counters().runs), (3, 1));
 }

@@ -114,7 +114,7 @@ macro_rules! check {
 }
 
 /// Runs a random schedule and compares each step with the model.
-fn schedule(kind: Kind, seed: u64) -> Result<(), String> {
+fn schedule(kind: EngineKind, seed: u64) -> Result<(), String> {
     let mut random = Xorshift::new(seed);
     let rules = Random::new(&mut random);
     let mut parallelizer = Parallelizer::new(kind, rules.clone(), random.next()).unwrap();
@@ -198,7 +198,7 @@ fn schedule(kind: Kind, seed: u64) -> Result<(), String> {
 }
 
 fn issue(
-    kind: Kind,
+    kind: EngineKind,
     parallelizer: &mut Parallelizer<Random>,
     requests: &mut [Requested],
     limit: Option<SeqNum>,
@@ -208,9 +208,9 @@ fn issue(
         request.status == Status::Waiting
             && limit.is_none_or(|limit| request.position.seq <= limit)
             && match kind {
-                Kind::Free => true,
-                Kind::Sequential => requests[..at].iter().all(|other| other.status == Status::Removed),
-                Kind::Matrix | Kind::GroupIndex => {
+                EngineKind::Free => true,
+                EngineKind::Sequential => requests[..at].iter().all(|other| other.status == Status::Removed),
+                EngineKind::Matrix | EngineKind::GroupIndex => {
                     request.before.iter().all(|before| requests[*before].status == Status::Removed)
                 }
             }
@@ -227,7 +227,8 @@ fn issue(
     Ok(())
 }
 
-const KINDS: [Kind; 4] = [Kind::Sequential, Kind::Matrix, Kind::GroupIndex, Kind::Free];
+const KINDS: [EngineKind; 4] =
+    [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 
 /// PX-1, PX-2: every engine issues exactly what the model allows, the oldest first, and never stops.
 #[test]
@@ -242,10 +243,10 @@ fn px1_px2_engines_issue_what_the_definition_allows() {
 /// X2: thousands of requests that all depend on each other, or on one, pass through in order.
 #[test]
 fn x2_a_flood_of_dependencies() {
-    for kind in [Kind::Matrix, Kind::GroupIndex] {
+    for kind in [EngineKind::Matrix, EngineKind::GroupIndex] {
         let rules = Random { functions: 1, ocm: [false].into(), oacm: [true].into() };
         let mut parallelizer = Parallelizer::new(kind, rules, 7).unwrap();
-        let count = if kind == Kind::Matrix { 1000 } else { 60_000 };
+        let count = if kind == EngineKind::Matrix { 1000 } else { 60_000 };
         for index in 0..count {
             let position = Position { seq: SeqNum(1), index };
             parallelizer.insert(position, u64::from(index), &[0, 0, 9, 0], false).unwrap();
@@ -262,7 +263,7 @@ fn x2_a_flood_of_dependencies() {
 }
 
 /// Returns the pairs and groups looked at for each request, with this many pending.
-fn cost(kind: Kind, pending: u32) -> f64 {
+fn cost(kind: EngineKind, pending: u32) -> f64 {
     let rules = Random { functions: 2, ocm: [false; 4].into(), oacm: [false, true, true, true].into() };
     let mut parallelizer = Parallelizer::new(kind, rules, 3).unwrap();
     let mut random = Xorshift::new(1);
@@ -290,17 +291,20 @@ fn cost(kind: Kind, pending: u32) -> f64 {
 /// The index looks at as many groups for a request with 60,000 pending as with 1,000; the paper's comparison does not.
 #[test]
 fn tracking_does_not_depend_on_what_is_pending() {
-    let (few, many) = (cost(Kind::GroupIndex, 1000), cost(Kind::GroupIndex, 60_000));
+    let (few, many) = (cost(EngineKind::GroupIndex, 1000), cost(EngineKind::GroupIndex, 60_000));
     assert!(many <= few * 1.2, "{few} groups a request, then {many}");
-    assert!(cost(Kind::GroupIndex, 10) <= many);
+    assert!(cost(EngineKind::GroupIndex, 10) <= many);
     assert!(many < 12.0, "two keys, a lane and all: {many}");
-    assert!(cost(Kind::Matrix, 900) > 20.0 * cost(Kind::Matrix, 10), "the paper's comparison grows");
+    assert!(
+        cost(EngineKind::Matrix, 900) > 20.0 * cost(EngineKind::Matrix, 10),
+        "the paper's comparison grows"
+    );
 }
 
-fn bounded(kind: Kind) -> Result<(), String> {
+fn bounded(kind: EngineKind) -> Result<(), String> {
     let rules = Random { functions: 1, ocm: [false].into(), oacm: [true].into() };
     let mut parallelizer = Parallelizer::new(kind, rules, 1).unwrap();
-    let max = if kind == Kind::Matrix { UNSETTLED_MAX_BY_PAIRS } else { UNSETTLED_MAX };
+    let max = if kind == EngineKind::Matrix { UNSETTLED_MAX_BY_PAIRS } else { UNSETTLED_MAX };
     let position = |at: usize| Position { seq: SeqNum(1), index: u32::try_from(at).unwrap() };
     for at in 0..max {
         check!(parallelizer.insert(position(at), at as u64, &[0, 0], false).is_ok(), "{at} of {max} refused");
@@ -366,18 +370,18 @@ fn matrices_are_symmetric() {
 fn wrong_versions_are_found() {
     for error in 1..=11 {
         plant(error);
-        let found = |kind: Kind| {
+        let found = |kind: EngineKind| {
             let run = std::panic::AssertUnwindSafe(|| {
                 bounded(kind).is_err() || (0..100).any(|seed| schedule(kind, seed).is_err())
             });
             std::panic::catch_unwind(run).unwrap_or(true)
         };
-        let by: Vec<Kind> = KINDS.into_iter().filter(|kind| found(*kind)).collect();
+        let by: Vec<EngineKind> = KINDS.into_iter().filter(|kind| found(*kind)).collect();
         plant(0);
-        let expected: &[Kind] = match error {
-            1..=3 | 11 => &[Kind::Matrix, Kind::GroupIndex],
-            4..=6 => &[Kind::GroupIndex],
-            8 => &[Kind::Sequential, Kind::Matrix, Kind::GroupIndex],
+        let expected: &[EngineKind] = match error {
+            1..=3 | 11 => &[EngineKind::Matrix, EngineKind::GroupIndex],
+            4..=6 => &[EngineKind::GroupIndex],
+            8 => &[EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex],
             _ => &KINDS,
         };
         assert_eq!(by, expected, "error {error}");

@@ -6,7 +6,7 @@ use std::string::String;
 
 use quorate_wire::{ClientId, SeqNum, Timestamp};
 
-use crate::kv::{Command, Condition, Items, Kv, Operation};
+use crate::kv::{Command, Condition, Container as Made, Elements, Items, Kv, Operation, Verb};
 use crate::parallel::*;
 use crate::service::{Context, Service as _};
 use crate::state::cell::{CellRun, Change};
@@ -59,6 +59,19 @@ fn operations() -> Vec<Vec<u8>> {
         let items = Items::operations([&put], &mut buffer);
         add(&|out| Command::Many(items).encode(out));
     }
+    for verb in Verb::ALL {
+        for (key, other, kind) in
+            [(&b"a"[..], &b"b"[..], Made::Set), (b"h", b"a", Made::Hash), (b"s", b"t", Made::Set)]
+        {
+            // The key of a string is used by a few: that is enough to meet them.
+            if key == b"a" && !matches!(verb, Verb::Add | Verb::Kind | Verb::StoreUnion) {
+                continue;
+            }
+            let mut buffer = Vec::new();
+            let items = verb.example(other, b"x", &mut buffer);
+            add(&|out| Elements { verb, kind, key, number: 2, items }.encode(out));
+        }
+    }
     add(&|out| Command::Count.encode(out));
     add(&|out| Command::Clear.encode(out));
     add(&|out| out.push(0xff));
@@ -110,7 +123,24 @@ fn start(seed: u64) -> Bench {
             }
         }
         if !out.is_empty() {
-            execute(&mut bench, 0, 900, &out);
+            execute(&mut bench, 10, 900, &out);
+        }
+    }
+    for (at, (key, verb, kind)) in
+        [(&b"h"[..], Verb::Put, Made::Hash), (b"s", Verb::Add, Made::Set), (b"t", Verb::Add, Made::Set)]
+            .into_iter()
+            .enumerate()
+    {
+        let (mut out, mut buffer) = (Vec::new(), Vec::new());
+        let name: &[u8] = if random.below(3) == 0 { b"y" } else { b"x" };
+        let items = if verb == Verb::Put {
+            Items::pairs([name, b"5"], &mut buffer)
+        } else {
+            Items::keys([name], &mut buffer)
+        };
+        Elements { verb, kind, key, number: 0, items }.encode(&mut out);
+        if random.below(4) > 0 {
+            execute(&mut bench, 20 + u32::try_from(at).unwrap(), 900, &out);
         }
     }
     bench
@@ -132,7 +162,15 @@ fn contents(bench: &mut Bench) -> Vec<Vec<u8>> {
         }
         answer
     };
-    questions.iter().map(ask).collect()
+    let mut all: Vec<Vec<u8>> = questions.iter().map(ask).collect();
+    for key in [b"a", b"b", b"h", b"s", b"t"] {
+        for (verb, kind) in [(Verb::Kind, Made::Set), (Verb::Pairs, Made::Hash), (Verb::Names, Made::Set)] {
+            let mut out = Vec::new();
+            Elements { verb, kind, key, number: 0, items: Items::none() }.encode(&mut out);
+            all.push(execute(bench, 0, 1_002, &out));
+        }
+    }
+    all
 }
 
 /// Checks all pairs. `hidden`: operations with this code are declared to use no key.
@@ -182,6 +220,9 @@ fn independent_operations_of_kv_commute() {
 #[test]
 fn wrong_rules_of_kv_are_found() {
     for hidden in [1, 2, 3, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28] {
+        assert!(check(Some(hidden)).is_err(), "operation {hidden} may be hidden");
+    }
+    for hidden in 96..=120 {
         assert!(check(Some(hidden)).is_err(), "operation {hidden} may be hidden");
     }
 }

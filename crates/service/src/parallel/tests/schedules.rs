@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use std::format;
 use std::string::String;
 
-use quorate_wire::reply::Outcome;
+use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
-use crate::kv::{All, Command, Condition, Further, Items, Kv, Life, Operation};
+use crate::kv::{
+    All, Command, Condition, Container as Made, Elements, Further, Items, Kv, Life, Operation, Verb,
+};
 use crate::options::Options;
 use crate::parallel::runs::{Done, Job};
 use crate::parallel::*;
@@ -18,14 +20,15 @@ use crate::planted::plant;
 use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
-const KINDS: [Kind; 4] = [Kind::Sequential, Kind::Matrix, Kind::GroupIndex, Kind::Free];
+const KINDS: [EngineKind; 4] =
+    [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 const WORKERS: [usize; 4] = [1, 2, 4, 16];
 const MS: u64 = 1_000_000;
 
 /// How requests are made and run.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    kind: Kind,
+    kind: EngineKind,
     workers: usize,
     /// Keys that requests choose from.
     keys: u64,
@@ -38,7 +41,7 @@ struct Plan {
 }
 
 const PLAN: Plan = Plan {
-    kind: Kind::GroupIndex,
+    kind: EngineKind::GroupIndex,
     workers: 4,
     keys: 10,
     batches: 30,
@@ -80,7 +83,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
     let value = &value[..];
     let ttl = 1 + random.below(60);
     let (mut out, mut buffer) = (Vec::new(), Vec::new());
-    match random.below(27) {
+    match random.below(33) {
         0..=2 => Operation::Get { key }.encode(&mut out),
         3..=5 => Operation::Put { key, value }.encode(&mut out),
         6 => Operation::Del { key }.encode(&mut out),
@@ -104,6 +107,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
         24 => Command::Count.encode(&mut out),
         25 => further(random, (key, other, value), ttl, &mut out),
+        26..=31 => elements(random, (key, other), &mut out),
         _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
         _ => {
             let (mut put, mut add) = (Vec::new(), Vec::new());
@@ -113,6 +117,22 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         }
     }
     out
+}
+
+/// Appends an operation on a hash or a set. Most keys are strings at times, so some are refused.
+fn elements(random: &mut Xorshift, (key, other): (&[u8], &[u8]), out: &mut Vec<u8>) {
+    let verb = Verb::ALL[usize::try_from(random.below(25)).unwrap()];
+    let name = [b'n', u8::try_from(random.below(5)).unwrap()];
+    let (kind, mut buffer) = (if random.below(2) == 0 { Made::Hash } else { Made::Set }, Vec::new());
+    let kind = if matches!(verb, Verb::Put | Verb::Increase | Verb::AddDecimal) {
+        Made::Hash
+    } else if matches!(verb, Verb::Pop | Verb::Move | Verb::Add) {
+        Made::Set
+    } else {
+        kind
+    };
+    let items = verb.example(other, &name, &mut buffer);
+    Elements { verb, kind, key, number: 2, items }.encode(out);
 }
 
 /// Appends an operation that runs on pages only.
@@ -125,7 +145,7 @@ fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), tt
             Further::Set { key, value, condition, life: Life::For(ttl), get: true }
         }
         1 => Further::Copy { from: key, to: other, replace: true, remove: true },
-        2 => Further::Scan { from: &[], count: 5, all: false, pattern: b"*" },
+        2 => Further::Scan { from: &[], count: 5, all: false, kind: crate::kv::Sort::Any, pattern: b"*" },
         3 => Further::All(All::new([], [&put[..]], &mut buffer)),
         4 => Further::In { database: 3, operation: &put },
         5 => Further::ClearOne,
@@ -159,7 +179,7 @@ fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
         .collect()
 }
 
-type Said = (ClientId, Timestamp, Outcome, Option<Vec<u8>>);
+type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
 
 fn said(replies: &Replies) -> Vec<Said> {
     replies
@@ -255,7 +275,7 @@ fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
     for reply in &early {
         let (client, timestamp, outcome, result) = &expected[&reply.position];
         let is_same = (*client, *timestamp) == (reply.client, reply.timestamp)
-            && *outcome == Outcome::Executed
+            && *outcome == ReplyOutcome::Executed
             && result.as_ref() == Some(&reply.result);
         found.wrong_early += usize::from(!is_same);
     }
@@ -293,13 +313,13 @@ fn px11_every_schedule_gives_what_sequential_execution_gives() {
             std::println!("{kind:?} {workers}: {found:?}");
             assert_eq!((found.wrong, found.wrong_early), (0, 0), "{kind:?} {workers}");
             assert!(
-                found.counters.runs > 600 && (found.counters.early > 200) == (kind != Kind::Free),
+                found.counters.runs > 600 && (found.counters.early > 200) == (kind != EngineKind::Free),
                 "{found:?}"
             );
-            if workers == 16 && kind != Kind::Sequential {
+            if workers == 16 && kind != EngineKind::Sequential {
                 assert!(found.counters.most > 5, "{found:?}");
             }
-            if workers == 16 && kind == Kind::Free {
+            if workers == 16 && kind == EngineKind::Free {
                 assert!(found.counters.again > 150, "{found:?}");
             }
         }
@@ -310,7 +330,7 @@ fn px11_every_schedule_gives_what_sequential_execution_gives() {
 /// only when they settle. No reply that left early promised something else.
 #[test]
 fn px_d_a_full_state_gives_no_wrong_reply() {
-    for kind in [Kind::GroupIndex, Kind::Free] {
+    for kind in [EngineKind::GroupIndex, EngineKind::Free] {
         let found = sum(Plan { kind, workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN }, 0..30);
         std::println!("{kind:?}: {found:?}");
         assert!(found.fulls > 100, "{found:?}");
@@ -322,7 +342,7 @@ fn px_d_a_full_state_gives_no_wrong_reply() {
 #[test]
 fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
     const INCR: u8 = 5;
-    for kind in [Kind::Matrix, Kind::GroupIndex] {
+    for kind in [EngineKind::Matrix, EngineKind::GroupIndex] {
         let plan = Plan { kind, workers: 16, keys: 3, hidden: Some(INCR), drains: false, ..PLAN };
         let reported = (0..40).filter(|seed| compare(plan, *seed).unwrap().wrong > 0).count();
         std::println!("{kind:?}: the wrong rule is reported in {reported} of 40 seeds");
@@ -342,7 +362,9 @@ fn wrong_versions_are_found() {
             (0..seeds).any(run)
         };
         let found = KINDS.iter().any(|kind| is_found(Plan { kind: *kind, workers: 16, ..PLAN }, 60))
-            || [Kind::GroupIndex, Kind::Free].iter().any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
+            || [EngineKind::GroupIndex, EngineKind::Free]
+                .iter()
+                .any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
         plant(0);
         std::println!("error {error}: {found}");
         assert!(found, "error {error} is not found");

@@ -4,7 +4,7 @@ use crate::state::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, 
 use crate::state::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
-use crate::state::space::{Run, StoreError, pair_bytes};
+use crate::state::space::{PageRun, StoreError, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
 
@@ -218,12 +218,12 @@ impl Tree {
             if is_gone {
                 if !drop_child(view, parent, index)? {
                     // It was the only child: the parent is gone as well, and is its own parent's child.
-                    self.space.free(view, Run { first: page, count: 1 })?;
+                    self.space.free(view, PageRun { first: page, count: 1 })?;
                     page = parent;
                     node::init(view.page_mut(page)?, Kind::Leaf, 0);
                     continue;
                 }
-                self.space.free(view, Run { first: page, count: 1 })?;
+                self.space.free(view, PageRun { first: page, count: 1 })?;
             } else if !self.merge(view, page, parent, index)? {
                 break;
             }
@@ -276,7 +276,7 @@ impl Tree {
         }
         node::set_child(view.page_mut(parent)?, left + 1, a)?;
         node::remove(view.page_mut(parent)?, left)?;
-        self.space.free(view, Run { first: b, count: 1 })?;
+        self.space.free(view, PageRun { first: b, count: 1 })?;
         view.release(a_copy);
         view.release(b_copy);
         Ok(())
@@ -296,7 +296,7 @@ impl Tree {
                 Kind::Inner => (node.child(0)?, below),
             };
             self.set_root(view, page, height)?;
-            self.space.free(view, Run { first: root, count: 1 })?;
+            self.space.free(view, PageRun { first: root, count: 1 })?;
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Cursor {
 }
 
 /// A key and its value.
-pub type Entry<'v> = (&'v [u8], Value<'v>);
+pub type TreeEntry<'v> = (&'v [u8], Value<'v>);
 
 impl Tree {
     /// Returns a cursor before the first key that is not less than `key`.
@@ -66,7 +66,7 @@ impl Cursor {
     /// # Errors
     ///
     /// As [`Tree::seek`].
-    pub fn next<'v>(&mut self, view: &'v View<'_>) -> Result<Option<Entry<'v>>, Stop> {
+    pub fn next<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
             let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
@@ -80,12 +80,34 @@ impl Cursor {
         }
     }
 
+    /// Steps over this many keys, a leaf at a time; over fewer at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::seek`].
+    pub fn skip(&mut self, view: &View<'_>, mut count: u32) -> Result<(), Stop> {
+        while let Some(&(page, at)) = self.path.steps().last() {
+            let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+            let left = u32::try_from(leaf.count().saturating_sub(at)).unwrap_or(u32::MAX);
+            if count <= left {
+                self.path.set_last(at + usize::try_from(count).unwrap_or(usize::MAX));
+                return Ok(());
+            }
+            count -= left;
+            self.path.set_last(leaf.count());
+            if !self.turn(view, true)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Steps back over the key before and returns it with its value; none at the beginning.
     ///
     /// # Errors
     ///
     /// As [`Tree::seek`].
-    pub fn prev<'v>(&mut self, view: &'v View<'_>) -> Result<Option<Entry<'v>>, Stop> {
+    pub fn prev<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
             let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;

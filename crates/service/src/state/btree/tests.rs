@@ -38,7 +38,7 @@ fn some_value(random: &mut Xorshift) -> Vec<u8> {
     alloc::vec![byte; usize::try_from(len).unwrap()]
 }
 
-fn owned(view: &View<'_>, entry: Option<Entry<'_>>) -> Option<(Vec<u8>, Vec<u8>)> {
+fn owned(view: &View<'_>, entry: Option<TreeEntry<'_>>) -> Option<(Vec<u8>, Vec<u8>)> {
     let (key, value) = entry?;
     let mut bytes = Vec::new();
     value.copy_to(view, &mut bytes).unwrap();
@@ -68,7 +68,7 @@ fn check(view: &View<'_>, model: &Model) {
     }
     assert_eq!(tree.space.used(view), Ok(u32::try_from(pages.len()).unwrap()), "no page is lost");
     let mut visited = BTreeSet::new();
-    let visit = |run: Run| (run.first..run.first + run.count).all(|page| visited.insert(page));
+    let visit = |run: PageRun| (run.first..run.first + run.count).all(|page| visited.insert(page));
     tree.for_each_run(view, visit).unwrap();
     assert_eq!(visited, pages);
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::state::btree::node::{Kind, Node};
 use crate::state::btree::{Tree, Value};
-use crate::state::space::Run;
+use crate::state::space::PageRun;
 use crate::state::view::View;
 use crate::stop::Stop;
 
@@ -15,7 +15,7 @@ impl Tree {
     /// # Errors
     ///
     /// A page is not here, or is not what it should be.
-    pub fn for_each_run(&self, view: &View<'_>, mut visit: impl FnMut(Run) -> bool) -> Result<(), Stop> {
+    pub fn for_each_run(&self, view: &View<'_>, mut visit: impl FnMut(PageRun) -> bool) -> Result<(), Stop> {
         view.needs_pages()?;
         let (root, height) = self.root(view)?;
         let mut below: Vec<(u32, usize)> = Vec::new();
@@ -23,7 +23,7 @@ impl Tree {
             below.push((root, height));
         }
         while let Some((page, height)) = below.pop() {
-            if !visit(Run { first: page, count: 1 }) {
+            if !visit(PageRun { first: page, count: 1 }) {
                 continue;
             }
             if height > 1 {

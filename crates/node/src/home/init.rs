@@ -1,0 +1,329 @@
+//! Creates the directories of a new cluster, one for each node.
+//!
+//! ```text
+//! DIR/replica-0/node.toml          addresses and settings
+//!               cluster.toml       the members with their public keys, the same everywhere
+//!               keys/replica.key   the node's secret key, mode 0600
+//!               log/ checkpoint/   its durable state (docs/storage-format.md)
+//! DIR/client-0/ node.toml cluster.toml keys/client.key
+//! ```
+//!
+//! Everything is created in a temporary directory and then renamed, so that a failure leaves nothing half done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use quorate_wire::{Cluster, Principal, ReplicaId};
+
+use crate::home::members::{Members, client_identity, client_name};
+use crate::home::secret;
+use crate::home::settings::{ServiceName, Settings};
+use crate::storage;
+use crate::trouble::{Kind, Trouble};
+
+/// The port of the first replica on a host.
+pub const PORT: u16 = 7000;
+
+/// Returns which clients may add and remove clients: two that are for the command line. The first two serve gateways and
+/// status pages, which do not need that, nor should an intruder in one have it (a cluster of few clients has no others).
+fn administrators(clients: u16) -> BTreeSet<u64> {
+    let clients = u64::from(clients);
+    match clients {
+        0 => BTreeSet::new(),
+        1 | 2 => [clients - 1].into(),
+        _ => (2..clients.min(4)).collect(),
+    }
+}
+
+/// The description of a new cluster.
+#[derive(Clone, Debug)]
+pub struct NewCluster {
+    /// Byzantine replicas to tolerate: there are `3f + 1` replicas.
+    pub f: u16,
+    /// The addresses of the replicas. None: all on this machine. One: all on that machine. Otherwise one each. The
+    /// default port is [`PORT`].
+    pub hosts: Vec<Host>,
+    /// The number of clients. Client `j` is on the machine of replica `j`, or on the first one.
+    pub clients: u16,
+    /// The replicated service.
+    pub service: ServiceName,
+    /// Other keys of `node.toml` with their values, for all replicas.
+    pub chosen: Vec<(&'static str, String)>,
+}
+
+/// A machine, optionally with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The port of the replica there.
+    pub port: Option<u16>,
+}
+
+impl Host {
+    /// Returns the address of the first replica there.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port.unwrap_or(PORT))
+    }
+}
+
+impl std::str::FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self { ip, port: None });
+        }
+        let address: SocketAddr = text
+            .parse()
+            .map_err(|_| "expected IP or IP:PORT, such as 10.0.0.1 or 10.0.0.1:7000".to_owned())?;
+        Ok(Self { ip: address.ip(), port: Some(address.port()) })
+    }
+}
+
+/// The addresses of a new cluster.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The addresses of the replicas.
+    pub replicas: Vec<SocketAddr>,
+    /// The addresses of the clients.
+    pub clients: Vec<SocketAddr>,
+}
+
+impl NewCluster {
+    /// Returns a cluster on this machine, with four clients.
+    pub fn local(f: u16) -> Self {
+        Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::KV, chosen: Vec::new() }
+    }
+
+    /// Creates the directories of all nodes under `dir`, which must be empty or not exist.
+    ///
+    /// # Errors
+    ///
+    /// The directory is not empty, or cannot be written. Nothing has changed then.
+    pub fn make(&self, dir: &Path) -> Result<Made, Trouble> {
+        let cluster =
+            Cluster::tolerating(self.f).map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
+        check_places(&replicas, &clients)?;
+        if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+            let what = "directory is not empty; existing keys are never overwritten";
+            return Err(Trouble::new(Kind::Occupied, what)
+                .in_file(dir)
+                .next("choose another directory with --dir, or move this one away"));
+        }
+        // By its full name, so that it can be replaced even if it is `.`.
+        let dir = &fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        let draft = draft_of(dir);
+        if draft.exists() {
+            // From an interrupted attempt: its keys were never used.
+            fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+        }
+        let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
+            let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+            let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
+            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| Trouble::unwritable(dir, &error))
+        });
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&draft);
+        }
+        made.map(|()| Made { replicas, clients })
+    }
+
+    fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+        let local = Host { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: None };
+        let counted = |host: Host| {
+            let ports = (0..).map(|i: u16| host.port.unwrap_or(PORT).saturating_add(i));
+            ports.take(cluster.n()).map(|port| SocketAddr::new(host.ip, port)).collect()
+        };
+        match self.hosts.as_slice() {
+            [] => Ok(counted(local)),
+            [one] if cluster.n() > 1 => Ok(counted(*one)),
+            all if all.len() == cluster.n() => {
+                let mut used: BTreeMap<IpAddr, u16> = BTreeMap::new();
+                Ok(all
+                    .iter()
+                    .map(|host| {
+                        // Several on one machine get different ports.
+                        let next = used.entry(host.ip).or_insert(PORT);
+                        let port = host.port.unwrap_or(*next);
+                        *next = port.saturating_add(1);
+                        SocketAddr::new(host.ip, port)
+                    })
+                    .collect())
+            }
+            all => Err(Trouble::new(
+                Kind::Rule,
+                format!("{} hosts for {} replicas (f = {})", all.len(), cluster.n(), self.f),
+            )
+            .at("--host")
+            .next("give no host for this machine, one for all replicas, or one for each")),
+        }
+    }
+
+    fn clients(&self, cluster: Cluster) -> Vec<SocketAddr> {
+        let first = self.hosts.first().and_then(|host| host.port).unwrap_or(PORT);
+        let n = u16::try_from(cluster.n()).unwrap_or(u16::MAX);
+        let port = |number: u16| first.saturating_add(n.max(10)).saturating_add(number);
+        let ip = |number: u16| {
+            let host = self.hosts.get(usize::from(number)).or(self.hosts.first());
+            host.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |host| host.ip)
+        };
+        (0..self.clients).map(|number| SocketAddr::new(ip(number), port(number))).collect()
+    }
+
+    fn write(
+        &self,
+        draft: &Path,
+        cluster: Cluster,
+        replicas: &[SocketAddr],
+        clients: &[SocketAddr],
+    ) -> Result<(), Trouble> {
+        if let Some(parent) = draft.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            make_dir(parent)?;
+        }
+        make_dir(draft)?;
+        let mut members = Members {
+            cluster,
+            drawn: Some(secret::entropy()?),
+            replicas: Vec::new(),
+            clients: BTreeMap::new(),
+            administrators: administrators(self.clients),
+            added: BTreeMap::new(),
+        };
+        for id in cluster.replicas() {
+            make_private_dir(&replica_dir(draft, id))?;
+            let keys = replica_dir(draft, id).join("keys");
+            make_private_dir(&keys)?;
+            members.replicas.push(secret::create(&keys.join("replica.key"))?);
+        }
+        for number in 0..self.clients {
+            make_private_dir(&client_dir(draft, u64::from(number)))?;
+            let keys = client_dir(draft, u64::from(number)).join("keys");
+            make_private_dir(&keys)?;
+            members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
+        }
+        let text = members.text();
+        let service = ("service", format!("\"{}\"", self.service.name()));
+        let mut settings =
+            Settings::new(cluster, members.cluster_id(), SocketAddr::from(([0; 4], 0)), replicas.to_vec());
+        settings.clients = (0..).zip(clients.iter().copied()).collect();
+        let addresses = cluster.replicas().map(Principal::from).zip(replicas);
+        let all = addresses.chain((0..).map(client_identity).zip(clients));
+        for (own, address) in all {
+            settings.listen = *address;
+            let (dir, title, chosen) = match own {
+                Principal::Replica(id) => {
+                    let title = format!("replica {} of {} (f = {})", id.0, cluster.n(), self.f);
+                    (
+                        replica_dir(draft, id),
+                        title,
+                        [std::slice::from_ref(&service), self.chosen.as_slice()].concat(),
+                    )
+                }
+                Principal::Client(id) => {
+                    let number = id.principal() - 1;
+                    let title = format!("client {number} of a cluster of {} replicas", cluster.n());
+                    (client_dir(draft, number), title, vec![service.clone()])
+                }
+            };
+            write_file(&dir.join("node.toml"), &settings.example(own, &title, &chosen))?;
+            write_file(&dir.join("cluster.toml"), &text)?;
+            if let Principal::Replica(id) = own {
+                storage::create(&dir, members.cluster_id(), id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sees that every node has a place of its own.
+fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), Trouble> {
+    let mut seen = BTreeSet::new();
+    let twice = replicas.iter().chain(clients).find(|address| address.port() == 0 || !seen.insert(**address));
+    let Some(address) = twice else { return Ok(()) };
+    let what = if address.port() == 0 {
+        "port 0 is none".to_owned()
+    } else {
+        format!("two nodes would be at {address}: ports end at {}", u16::MAX)
+    };
+    Err(Trouble::new(Kind::Rule, what)
+        .at("--host")
+        .next("choose a lower first port, such as 7000, or other hosts"))
+}
+
+/// Returns the directory of a replica.
+pub fn replica_dir(dir: &Path, id: ReplicaId) -> PathBuf {
+    dir.join(format!("replica-{}", id.0))
+}
+
+/// Returns the directory of a client.
+pub fn client_dir(dir: &Path, number: u64) -> PathBuf {
+    dir.join(client_name(number))
+}
+
+pub(crate) fn draft_of(dir: &Path) -> PathBuf {
+    let name = dir.file_name().map_or_else(|| "cluster".into(), std::ffi::OsStr::to_os_string);
+    let mut draft = std::ffi::OsString::from(".");
+    draft.push(name);
+    draft.push(".new");
+    dir.with_file_name(draft)
+}
+
+fn make_dir(path: &Path) -> Result<(), Trouble> {
+    fs::create_dir_all(path)
+        .map_err(|error| Trouble::unwritable(path, &error).next("choose a writable directory with --dir"))
+}
+
+pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
+    make_dir(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(|error| Trouble::unwritable(path, &error))
+}
+
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
+    fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    /// A port that is none, and ports that two nodes would share, are told before anything is made.
+    #[test]
+    fn every_node_has_a_port_of_its_own() {
+        let dir = TempDir::new("init");
+        let make = |hosts: &[&str], clients| {
+            let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            let cluster = NewCluster { hosts, clients, ..NewCluster::local(1) };
+            cluster.make(&dir.path().join("c")).map(|made| made.replicas.len())
+        };
+        for hosts in
+            [&["127.0.0.1:0"][..], &["127.0.0.1:65533"], &["127.0.0.1:7000"; 4], &["127.0.0.1:65520"]]
+        {
+            let trouble = make(hosts, 10).unwrap_err();
+            assert_eq!(trouble.kind, Kind::Rule, "{hosts:?}: {trouble}");
+        }
+        assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(make(&["127.0.0.1:65520"], 4), Ok(4));
+    }
+
+    /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.
+    #[test]
+    fn m7_gateways_are_no_administrators() {
+        assert_eq!(administrators(0), BTreeSet::new());
+        assert_eq!(administrators(1), [0].into(), "somebody has to be");
+        assert_eq!(administrators(2), [1].into());
+        for clients in [3, 4, 5, 100, u16::MAX] {
+            let administrators = administrators(clients);
+            assert!(
+                !administrators.is_empty() && administrators.iter().all(|number| [2, 3].contains(number))
+            );
+        }
+    }
+}

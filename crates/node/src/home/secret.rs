@@ -1,0 +1,231 @@
+//! Files with secrets: a node's signing key, readable by its owner only.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use quorate_wire::sign::{PublicKey, Signer};
+
+use crate::home::hex::{hex, unhex};
+use crate::trouble::{Kind, Trouble};
+
+/// The first line of a key file.
+const TITLE: &str = "quorate ed25519 secret 1";
+
+/// The file with the time of the newest session keys.
+const TIME: &str = "keys/time";
+/// The latest time for keys: in the year 2409. None is later than the one that a peer has taken (KX-1).
+const TIME_MAX: u64 = 3 << 62;
+/// The longest file that is read as a text: the members of the largest cluster take a tenth of it.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// Returns new random bytes.
+///
+/// # Errors
+///
+/// The machine has no source of randomness.
+pub(crate) fn entropy() -> Result<[u8; 32], Trouble> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 32];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| Trouble::unreadable(path, &error))?;
+    Ok(bytes)
+}
+
+/// Reads a file that somebody has written: of a size that such a file has, and no pipe or device, which may never end.
+pub(crate) fn read_text(path: &Path) -> Result<String, Trouble> {
+    let unreadable = |error| Trouble::unreadable(path, &error);
+    let found = std::fs::metadata(path).map_err(unreadable)?;
+    if !found.is_file() || found.len() > TEXT_BYTES_MAX {
+        let what = format!("not a regular file of at most {} KiB", TEXT_BYTES_MAX >> 10);
+        return Err(Trouble::new(Kind::Unreadable, what)
+            .in_file(path)
+            .next("put the file back that `quorate init` made, from a copy or another node"));
+    }
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(unreadable)?;
+    Ok(text)
+}
+
+/// Writes a new signing key to a file and returns its public half.
+pub(crate) fn create(path: &Path) -> Result<[u8; 32], Trouble> {
+    let seed = entropy()?;
+    let text = format!("{TITLE}\n{}\n", hex(&seed));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| Trouble::unwritable(path, &error))?;
+    let PublicKey::Ed25519(public) = Signer::ed25519(seed).public() else {
+        unreachable!("an Ed25519 signer has an Ed25519 key")
+    };
+    Ok(public)
+}
+
+/// Reads the signing key in a file, whose public half is `public`.
+pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, Trouble> {
+    let unreadable = |error| Trouble::unreadable(path, &error);
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let what = format!("key file can be read or written by others (mode {mode:04o})");
+        let next = format!("chmod 600 {}", path.display());
+        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    let seed = text.strip_prefix(TITLE).map(str::trim).and_then(unhex);
+    let wrong = |what: &str| {
+        Trouble::new(Kind::WrongKey, what)
+            .in_file(path)
+            .next("restore the file from a backup; without the key this node cannot take part")
+    };
+    let signer = Signer::ed25519(seed.ok_or_else(|| wrong("not a key file, or a damaged one"))?);
+    if signer.public() != PublicKey::Ed25519(*public) {
+        return Err(wrong("the key is damaged, or another node's: cluster.toml has a different public key"));
+    }
+    Ok(signer)
+}
+
+/// Returns and stores a time for the keys of this start. It is later than those of all earlier starts, even if the
+/// clock was set back (KX-1).
+pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
+    let before = std::fs::read_to_string(dir.join(TIME)).ok();
+    let before = before.and_then(|text| text.trim().parse::<u64>().ok());
+    let time = before.map_or(wall_ns, |before| before.saturating_add(1).max(wall_ns));
+    if time > TIME_MAX {
+        // Keys of this time would be the last ones that anybody takes.
+        let path = dir.join(TIME);
+        return Err(Trouble::new(
+            Kind::Unreadable,
+            "the time in it is centuries ahead: it is damaged, or the clock was",
+        )
+        .in_file(&path)
+        .next("write the time of day into it, in nanoseconds since 1970: date +%s%N"));
+    }
+    note_time(dir, time)?;
+    Ok(time)
+}
+
+/// Takes `count` numbers that no earlier start has taken, at `wall_ns` or above, and returns the first and the first
+/// that is not among them. They are on disk as taken.
+pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64, u64), Trouble> {
+    let path = dir.join(TIME);
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => match text.trim().parse::<u64>() {
+            // A version that noted the start of a run alone has used that number, too.
+            Ok(before) => before.saturating_add(1),
+            Err(_) => return Err(bad_time(&path, "not a number, or a damaged one")),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(Trouble::unreadable(&path, &error)),
+    };
+    let first = before.max(wall_ns);
+    let below = first.checked_add(count).filter(|below| *below < u64::MAX);
+    let below = below.ok_or_else(|| bad_time(&path, "no number is left above it"))?;
+    keep_time(dir, below)?;
+    Ok((first, below))
+}
+
+fn bad_time(path: &Path, what: &str) -> Trouble {
+    let next = "write the time of day in nanoseconds since 1970 into it, later than any that this client can have used";
+    Trouble::new(Kind::Timestamps, format!("the client's timestamps: {what}")).in_file(path).next(next)
+}
+
+/// Notes a number, so that it stands there after a loss of power.
+pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+    let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(format!("{time}\n").as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)?;
+        File::open(dir.join("keys"))?.sync_all()
+    };
+    write().map_err(|error| Trouble::unwritable(&path, &error))
+}
+
+/// Notes the time of the newest session keys.
+pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+    let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
+    let written = std::fs::write(&draft, format!("{time}\n")).and_then(|()| std::fs::rename(&draft, &path));
+    written.map_err(|error| Trouble::unwritable(&path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_key_comes_back_and_every_damage_to_it_is_noticed() {
+        let dir = TempDir::new("secret");
+        let path = dir.path().join("replica.key");
+        let public = create(&path).unwrap();
+        assert_eq!(read(&path, &public).unwrap().public(), PublicKey::Ed25519(public));
+        assert_eq!(create(&path).unwrap_err().kind, Kind::Unwritable, "a key is never overwritten");
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() - 1 {
+            let mut bad = good.clone();
+            bad[at] ^= 2;
+            std::fs::write(&path, &bad).unwrap();
+            assert!(
+                matches!(read(&path, &public).unwrap_err().kind, Kind::WrongKey | Kind::Unreadable),
+                "at {at}"
+            );
+        }
+    }
+
+    /// A pipe or a device never ends: nobody waits for it.
+    #[test]
+    fn only_a_file_is_read_as_one() {
+        let dir = TempDir::new("text");
+        let (pipe, text) = (dir.path().join("pipe"), dir.path().join("text"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::write(&text, "a").unwrap();
+        assert_eq!(read_text(&text).unwrap(), "a");
+        for path in [&pipe, Path::new("/dev/zero"), dir.path(), &dir.path().join("none")] {
+            assert_eq!(read_text(path).unwrap_err().kind, Kind::Unreadable, "{}", path.display());
+        }
+        File::create(&text).unwrap().set_len(TEXT_BYTES_MAX + 1).unwrap();
+        assert!(read_text(&text).unwrap_err().next.is_some());
+    }
+
+    /// Nothing is added up beyond what a time can be.
+    #[test]
+    fn a_time_of_keys_that_is_centuries_ahead_is_refused() {
+        let dir = TempDir::new("ahead");
+        std::fs::create_dir(dir.path().join("keys")).unwrap();
+        for (time, is_taken) in [(TIME_MAX - 1, true), (TIME_MAX, false), (u64::MAX, false)] {
+            std::fs::write(dir.path().join(TIME), time.to_string()).unwrap();
+            assert_eq!(reserve_time(dir.path(), 5).is_ok(), is_taken, "{time}");
+        }
+    }
+
+    /// A clock that was set back does not make new keys look old.
+    #[test]
+    fn the_time_of_keys_only_rises() {
+        let dir = TempDir::new("time");
+        std::fs::create_dir(dir.path().join("keys")).unwrap();
+        assert_eq!(reserve_time(dir.path(), 500).unwrap(), 500);
+        assert_eq!(reserve_time(dir.path(), 100).unwrap(), 501);
+        note_time(dir.path(), 900).unwrap();
+        assert_eq!(reserve_time(dir.path(), 100).unwrap(), 901);
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let dir = TempDir::new("exposed");
+        let path = dir.path().join("replica.key");
+        let public = create(&path).unwrap();
+        for mode in [0o644, 0o640, 0o602] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let trouble = read(&path, &public).unwrap_err();
+            assert_eq!(trouble.kind, Kind::Exposed);
+            assert!(trouble.next.unwrap().starts_with("chmod 600 "));
+        }
+    }
+}

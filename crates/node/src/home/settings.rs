@@ -1,0 +1,236 @@
+//! `node.toml`: the settings of a node.
+//!
+//! An unknown key or an invalid value is refused, with its line, the expected value and the nearest existing key. No
+//! setting is silently ignored.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use quorate_wire::ClusterId;
+use quorate_wire::{Cluster, Principal};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use self::fields::Settings;
+pub use self::given::{configure, protocol_keys};
+use self::keys::{KEYS, nearest};
+pub use self::shared::Shared;
+use self::value::Value;
+use crate::home::members::{client_name, client_number};
+use crate::home::secret;
+pub use crate::services::ServiceName;
+use crate::trouble::{Kind, Trouble};
+
+mod exports;
+mod fields;
+mod given;
+mod keys;
+mod shared;
+mod value;
+
+impl Settings {
+    /// Reads the `node.toml` of `own`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is invalid: the error has the line.
+    pub fn read(
+        path: &Path,
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+    ) -> Result<Self, Trouble> {
+        let text = secret::read_text(path)?;
+        Self::parse(path, &text, own, cluster, cluster_id)
+    }
+
+    fn parse(
+        path: &Path,
+        text: &str,
+        own: Principal,
+        cluster: Cluster,
+        cluster_id: ClusterId,
+    ) -> Result<Self, Trouble> {
+        let file = File { path, text };
+        let table = DeTable::parse(text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            file.trouble(Kind::Unreadable, error.message().to_owned(), &span, "")
+        })?;
+        let replicas = file.replicas(table.get_ref(), cluster)?;
+        let listen = file.listen(table.get_ref())?;
+        let mut settings = Self::new(cluster, cluster_id, listen, replicas);
+        for (name, value) in table.get_ref() {
+            match name.get_ref().as_ref() {
+                "listen" | "replicas" => {}
+                "clients" if matches!(own, Principal::Replica(_)) => {
+                    settings.clients = file.clients(value)?;
+                }
+                _ => file.set(&mut settings, name, value, own)?,
+            }
+        }
+        if let Err(error) = settings.config.check() {
+            let (key, what) = given::broken_rule(&error);
+            let near = text.lines().position(|line| line.trim_start().starts_with(&key));
+            let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
+            return Err(Trouble::new(Kind::Rule, what).at(format!("{}{place}", path.display())));
+        }
+        Ok(settings)
+    }
+
+    /// Returns the text of a `node.toml`: the addresses, `chosen` keys with their values, and every other
+    /// key with its default in a comment.
+    pub fn example(&self, own: Principal, title: &str, chosen: &[(&str, String)]) -> String {
+        let mut text = String::new();
+        let is_replica = matches!(own, Principal::Replica(_));
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "# {title}\n# This file lists all keys. A key in a comment has its default value.\n\n\
+             # The address that this node listens on: UDP, and for replicas also TCP on the same port.\nlisten = \"{}\"\n",
+            self.listen
+        );
+        for key in KEYS.iter().filter(|key| is_replica || !key.replicas_only) {
+            let about = key.about.replace('\n', "\n# ");
+            let _ = write!(text, "\n# {about} ({})\n", key.takes);
+            let _ = match chosen.iter().find(|(name, _)| *name == key.name) {
+                Some((name, value)) => writeln!(text, "{name} = {value}"),
+                None => writeln!(text, "# {} = {}", key.name, key.default),
+            };
+        }
+        text.push_str("\n# The addresses where this node reaches the others. Each node has its own table.\n[replicas]\n");
+        for (id, address) in self.replicas.iter().enumerate() {
+            let _ = writeln!(text, "r{id} = \"{address}\"");
+        }
+        if is_replica {
+            text.push_str("\n[clients]\n");
+            for (number, address) in &self.clients {
+                let _ = writeln!(text, "{} = \"{address}\"", client_name(*number));
+            }
+        }
+        text
+    }
+}
+
+/// The file, for errors with a line.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+type Entry<'a> = Spanned<DeValue<'a>>;
+
+impl File<'_> {
+    /// Returns an error that shows its place in the file.
+    fn trouble(&self, kind: Kind, what: String, span: &std::ops::Range<usize>, note: &str) -> Trouble {
+        let start = span.start.min(self.text.len());
+        let before = self.text.get(..start).unwrap_or("");
+        let number = before.matches('\n').count() + 1;
+        let line = self.text.lines().nth(number - 1).unwrap_or("");
+        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
+        let width = span.len().clamp(1, line.len().saturating_sub(column).max(1));
+        let (gap, marks) = (" ".repeat(column), "^".repeat(width));
+        let place = format!(
+            "{}:{number}\n  {number:>3} | {line}\n      | {gap}{marks}{}{note}",
+            self.path.display(),
+            if note.is_empty() { "" } else { " " }
+        );
+        Trouble::new(kind, what).at(place)
+    }
+
+    fn listen(&self, table: &DeTable<'_>) -> Result<SocketAddr, Trouble> {
+        match table.get("listen") {
+            Some(value) => self.address("listen", value),
+            None => Err(self.missing("listen")),
+        }
+    }
+
+    fn missing(&self, key: &str) -> Trouble {
+        Trouble::new(Kind::Setting, format!("the key `{key}` is missing")).in_file(self.path)
+    }
+
+    fn address(&self, key: &str, value: &Entry<'_>) -> Result<SocketAddr, Trouble> {
+        let text = value.get_ref().as_str();
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let what = format!("invalid value for `{key}`");
+            self.trouble(Kind::Value, what, &value.span(), "expected \"IP:PORT\", such as \"127.0.0.1:7000\"")
+        })
+    }
+
+    fn table<'a, 'b>(&self, key: &str, value: &'a Entry<'b>) -> Result<&'a DeTable<'b>, Trouble> {
+        value.get_ref().as_table().ok_or_else(|| {
+            self.trouble(Kind::Value, format!("`{key}` is not a table"), &value.span(), "expected a table")
+        })
+    }
+
+    fn replicas(&self, table: &DeTable<'_>, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+        let value = table.get("replicas").ok_or_else(|| self.missing("replicas"))?;
+        let table = self.table("replicas", value)?;
+        for (name, _) in table {
+            let known = cluster.replicas().any(|id| id.to_string() == name.get_ref().as_ref());
+            if !known {
+                let what = format!("no replica `{}` in this cluster", name.get_ref());
+                let note = format!("n = {}: r0 to r{}", cluster.n(), cluster.n() - 1);
+                return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+            }
+        }
+        let address = |id: quorate_wire::ReplicaId| {
+            let key = id.to_string();
+            let value = table.get(key.as_str()).ok_or_else(|| self.missing(&format!("replicas.{key}")))?;
+            self.address(&key, value)
+        };
+        cluster.replicas().map(address).collect()
+    }
+
+    fn clients(&self, value: &Entry<'_>) -> Result<BTreeMap<u64, SocketAddr>, Trouble> {
+        let mut clients = BTreeMap::new();
+        for (name, value) in self.table("clients", value)? {
+            let Some(number) = client_number(name.get_ref()) else {
+                let what = format!("`{}` is not a client name", name.get_ref());
+                return Err(self.trouble(
+                    Kind::Setting,
+                    what,
+                    &name.span(),
+                    "expected client-0, client-1, ...",
+                ));
+            };
+            clients.insert(number, self.address(name.get_ref(), value)?);
+        }
+        Ok(clients)
+    }
+
+    /// Sets one key to its value.
+    fn set(
+        &self,
+        settings: &mut Settings,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Entry<'_>,
+        own: Principal,
+    ) -> Result<(), Trouble> {
+        let typed = name.get_ref().as_ref();
+        let mut keys = KEYS.iter().filter(|key| matches!(own, Principal::Replica(_)) || !key.replicas_only);
+        let Some(key) = keys.find(|key| key.name == typed) else {
+            let what = format!("unknown key `{typed}`");
+            let note = match nearest(typed) {
+                Some(key) => {
+                    format!("did you mean `{}`? ({}, default {})", key.name, key.takes, key.default)
+                }
+                None => "no key has a similar name".to_owned(),
+            };
+            return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+        };
+        (key.set)(settings, Value::of(value.get_ref())).ok_or_else(|| {
+            let what = format!("invalid value for `{typed}`");
+            let note = format!("expected {} (default {})", key.takes, key.default);
+            self.trouble(Kind::Value, what, &value.span(), &note)
+        })?;
+        if let Some(text) = self.text.get(value.span()).filter(|_| key.shared) {
+            settings.written.insert(key.name, text.to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! UDP: one socket to receive, and one for each place to send.
+//!
+//! The sending sockets are connected, which saves the kernel a route lookup each time: 0.75 us per datagram instead
+//! of 0.85. Several datagrams per system call (`sendmmsg`, `recvmmsg`) were no faster for the usual one to three
+//! datagrams.
+//!
+//! Nothing blocks: a datagram without buffer space is lost, as on any network.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
+use quorate_wire::{Principal, Source};
+
+use crate::net::side_channel::SideChannel;
+use crate::net::wake::Waker;
+use quorate_process::Transport;
+use quorate_process::{Directory, Place};
+
+/// Maximum length of a datagram.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// Size of the receive buffer, in bytes, if the kernel allows that much.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// A node's sockets.
+#[derive(Debug)]
+pub struct Socket {
+    inbound: UdpSocket,
+    /// One for each place.
+    outbound: Vec<UdpSocket>,
+    /// Their destinations.
+    addresses: Vec<SocketAddr>,
+    /// The version of the directory that they were made from.
+    version: Option<u64>,
+    buffer: Vec<u8>,
+    lost: u64,
+    long: Option<SideChannel>,
+    /// The last long frame that was returned.
+    frame: Vec<u8>,
+    /// The connection that has brought it, until it is judged.
+    connection: Option<u64>,
+}
+
+impl Socket {
+    /// Opens the sockets of a node that listens on `address`.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken or not on this machine, or there are too many open files.
+    pub fn open(address: SocketAddr, directory: &Directory) -> io::Result<Self> {
+        let inbound = UdpSocket::bind(address)?;
+        inbound.set_nonblocking(true)?;
+        // The kernel may grant less, which only costs datagrams under load.
+        let _ = setsockopt(&inbound, sockopt::RcvBuf, &BUFFER_BYTES);
+        let mut socket = Self {
+            inbound,
+            outbound: Vec::new(),
+            addresses: Vec::new(),
+            version: None,
+            buffer: vec![0; DATAGRAM_BYTES_MAX],
+            lost: 0,
+            long: None,
+            frame: Vec::new(),
+            connection: None,
+        };
+        socket.follow(directory)?;
+        Ok(socket)
+    }
+
+    /// Updates the destinations to the present addresses of all places. Cheap if nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// There are too many open files. Until a retry succeeds, datagrams to the place are lost.
+    #[inline]
+    pub fn follow(&mut self, directory: &Directory) -> io::Result<()> {
+        if self.version == Some(directory.version()) { Ok(()) } else { self.connect(directory) }
+    }
+
+    #[cold]
+    fn connect(&mut self, directory: &Directory) -> io::Result<()> {
+        // After a failure, not again in every turn.
+        self.version = Some(directory.version());
+        let own = SocketAddr::new(self.inbound.local_addr()?.ip(), 0);
+        for (place, address) in directory.addresses().iter().enumerate() {
+            if self.addresses.get(place) == Some(address) {
+                continue;
+            }
+            let socket = UdpSocket::bind(own)?;
+            socket.connect(address)?;
+            socket.set_nonblocking(true)?;
+            if let (Some(slot), Some(old)) = (self.outbound.get_mut(place), self.addresses.get_mut(place)) {
+                (*slot, *old) = (socket, *address);
+            } else {
+                self.outbound.push(socket);
+                self.addresses.push(*address);
+            }
+        }
+        if let Some(long) = &mut self.long {
+            long.follow(directory.addresses());
+        }
+        Ok(())
+    }
+
+    /// Also opens the side channel: TCP on the same address, for frames longer than a datagram. [`Self::receive`]
+    /// returns them like datagrams.
+    ///
+    /// # Errors
+    ///
+    /// The address is taken or not on this machine, or there are too many open files.
+    pub fn open_side_channel(&mut self, directory: &Directory) -> io::Result<()> {
+        self.long = Some(SideChannel::open(self.address()?, directory.addresses())?);
+        Ok(())
+    }
+
+    /// The same, for frames of more than `above` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open_side_channel`].
+    pub fn open_side_channel_above(&mut self, directory: &Directory, above: usize) -> io::Result<()> {
+        self.long = Some(SideChannel::open_above(self.address()?, directory.addresses(), above)?);
+        Ok(())
+    }
+
+    /// Returns the address that it listens on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not know it.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.inbound.local_addr()
+    }
+
+    /// Takes a datagram if one is there, and where it came from. The caller is to [`Self::judge`] it before
+    /// the next one.
+    ///
+    /// # Errors
+    ///
+    /// The socket has failed.
+    #[inline]
+    pub fn receive(&mut self) -> io::Result<Option<(Source, &[u8])>> {
+        if let Some(long) = self.long.as_ref().and_then(SideChannel::take) {
+            self.judge(None); // the one before, if nobody has
+            (self.frame, self.connection) = (long.frame, Some(long.connection));
+            return Ok(Some((source(long.from), &self.frame)));
+        }
+        match self.inbound.recv_from(&mut self.buffer) {
+            Ok((len, from)) => Ok(self.buffer.get(..len).map(|datagram| (source(from), datagram))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock || is_passing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells who has made what was received last, if it was authentic. A connection of the side channel that
+    /// brings what is not is not kept.
+    #[inline]
+    pub fn judge(&mut self, by: Option<Principal>) {
+        if let (Some(connection), Some(long)) = (self.connection.take(), &self.long) {
+            long.judge(connection, by);
+        }
+    }
+
+    /// Waits until a datagram is there or the waker is used, `wait_ms` milliseconds at most.
+    ///
+    /// # Errors
+    ///
+    /// The wait has failed.
+    pub fn wait(&self, wait_ms: u16, waker: Option<&Waker>) -> io::Result<()> {
+        let inbound = PollFd::new(self.inbound.as_fd(), PollFlags::POLLIN);
+        let waker = waker.map(|waker| PollFd::new(waker.fd(), PollFlags::POLLIN));
+        let both = waker.map(|waker| [inbound.clone(), waker]);
+        let polled = match both {
+            Some(mut fds) => poll(&mut fds, PollTimeout::from(wait_ms)),
+            None => poll(&mut [inbound], PollTimeout::from(wait_ms)),
+        };
+        match polled {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns how many datagrams the kernel refused.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// The descriptor, to wait for it together with others.
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inbound.as_fd()
+    }
+}
+
+impl Transport for Socket {
+    #[inline]
+    fn send(&mut self, to: Place, datagram: &[u8]) {
+        let Some(socket) = self.outbound.get(to.index()) else { return };
+        let mut sent = socket.send(datagram);
+        if sent.as_ref().is_err_and(is_passing) {
+            sent = socket.send(datagram); // the error was an earlier datagram's
+        }
+        self.lost += u64::from(sent.is_err());
+    }
+
+    fn send_long(&mut self, to: Place, frame: Vec<u8>) {
+        let sent = self.long.as_mut().is_some_and(|long| long.send(to, frame));
+        self.lost += u64::from(!sent);
+    }
+}
+
+/// Returns where a datagram came from, as the authenticator counts sources.
+#[inline]
+fn source(from: SocketAddr) -> Source {
+    let host = match from.ip() {
+        IpAddr::V4(host) => u128::from(host.to_bits()),
+        IpAddr::V6(host) => host.to_bits(),
+    };
+    Source { host, port: from.port() }
+}
+
+/// Says whether an error tells of the fate of an earlier datagram: nobody listened.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn any() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    #[test]
+    fn a_datagram_arrives_and_nothing_waits_for_one() {
+        let mut b = Socket::open(any(), &Directory::new(&[])).unwrap();
+        let directory = Directory::new(&[b.address().unwrap()]);
+        let mut a = Socket::open(any(), &directory).unwrap();
+        assert_eq!(b.receive().unwrap(), None);
+        let to = directory.replicas().next().unwrap();
+        a.send(to, b"one");
+        a.send(to, b"two");
+        b.wait(1000, None).unwrap();
+        let (from, datagram) = b.receive().unwrap().unwrap();
+        assert_eq!((from.host, datagram), (u128::from(u32::from_be_bytes([127, 0, 0, 1])), &b"one"[..]));
+        let (again, datagram) = b.receive().unwrap().unwrap();
+        assert_eq!((again, datagram), (from, &b"two"[..]));
+        assert_eq!(b.receive().unwrap(), None);
+    }
+
+    #[test]
+    fn waiting_ends() {
+        let socket = Socket::open(any(), &Directory::new(&[])).unwrap();
+        let start = Instant::now();
+        socket.wait(5, None).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    /// A peer that is down for a while loses only the datagrams of that time.
+    #[test]
+    fn a_peer_that_comes_back_gets_the_next_datagram() {
+        let mut b = Socket::open(any(), &Directory::new(&[])).unwrap();
+        let address = b.address().unwrap();
+        let directory = Directory::new(&[address]);
+        let mut a = Socket::open(any(), &directory).unwrap();
+        let to = directory.replicas().next().unwrap();
+        drop(b);
+        a.send(to, b"lost");
+        b = Socket::open(address, &Directory::new(&[])).unwrap();
+        a.send(to, b"there");
+        b.wait(1000, None).unwrap();
+        assert_eq!(b.receive().unwrap().map(|(_, datagram)| datagram), Some(&b"there"[..]));
+    }
+}

@@ -1,0 +1,136 @@
+//! Adding and removing clients of a running cluster: the directory of a new client, and the ordered operations on the
+//! client registry.
+//!
+//! The directory, including the key, exists before the operation is sent. So after any failure, repeating the command
+//! completes it with the same key.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
+
+use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
+use crate::home::members::{Members, client_identity, client_name, principal};
+use crate::home::secret;
+use crate::home::settings::Settings;
+use crate::run::caller::{CallError, Caller};
+use crate::run::client_node::ClientNode;
+use crate::trouble::{Kind, Trouble};
+
+/// The directory of a client that may not be in the client registry yet.
+#[derive(Clone, Debug)]
+pub struct Recruit {
+    /// Its number.
+    pub number: u64,
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its public key.
+    pub key: [u8; 32],
+    /// The address it listens on.
+    pub listen: SocketAddr,
+    /// Whether the directory existed already.
+    pub was_there: bool,
+}
+
+/// Creates the directory of client `number` of the cluster in `dir`, with a new key, unless it exists. The client
+/// listens on `listen`, or on the machine of `administrator`, and gets the table of replicas of `administrator`.
+///
+/// # Errors
+///
+/// A file cannot be read or written, or the directory exists and is another client's. Nothing has changed then.
+pub fn recruit(
+    dir: &Path,
+    number: u64,
+    listen: Option<SocketAddr>,
+    administrator: &ClientNode,
+) -> Result<Recruit, Trouble> {
+    let (path, own) = (client_dir(dir, number), client_identity(number));
+    if path.exists() {
+        let members = Members::read(&path.join("cluster.toml"))?;
+        let settings = Settings::read(&path.join("node.toml"), own, members.cluster, members.cluster_id())?;
+        let Some(key) = members.key_of(own).copied() else {
+            let what = "the directory exists, and is not this client's";
+            return Err(Trouble::new(Kind::Occupied, what).in_file(&path).next("move it away"));
+        };
+        secret::read(&path.join("keys/client.key"), &key)?;
+        if listen.is_some_and(|listen| listen != settings.listen) {
+            let what = format!("{} listens on {}", client_name(number), settings.listen);
+            let next = "change `listen` in that file first, then give the same address";
+            return Err(Trouble::new(Kind::Occupied, what).in_file(&path.join("node.toml")).next(next));
+        }
+        return Ok(Recruit { number, dir: path, key, listen: settings.listen, was_there: true });
+    }
+    let settings = administrator.settings();
+    let listen = listen.unwrap_or_else(|| {
+        // Ports are assigned as in `init`: consecutively.
+        let first = u64::from(settings.listen.port()).saturating_sub(administrator.number());
+        let port = u16::try_from(first.saturating_add(number)).unwrap_or(u16::MAX);
+        SocketAddr::new(settings.listen.ip(), port)
+    });
+    let draft = draft_of(&path);
+    if draft.exists() {
+        // From an interrupted attempt: its key is not known to anyone.
+        fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+    }
+    let made = write(&draft, number, listen, administrator).and_then(|key| {
+        fs::rename(&draft, &path).map_err(|error| Trouble::unwritable(&path, &error))?;
+        fs::File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|error| Trouble::unwritable(dir, &error))?;
+        Ok(key)
+    });
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&draft);
+    }
+    made.map(|key| Recruit { number, dir: path, key, listen, was_there: false })
+}
+
+fn write(
+    draft: &Path,
+    number: u64,
+    listen: SocketAddr,
+    administrator: &ClientNode,
+) -> Result<[u8; 32], Trouble> {
+    let (keys, own) = (draft.join("keys"), client_identity(number));
+    fs::create_dir(draft).map_err(|error| Trouble::unwritable(draft, &error))?;
+    make_private_dir(&keys)?;
+    let key = secret::create(&keys.join("client.key"))?;
+    let mut members = administrator.members().clone();
+    members.added = BTreeMap::from([(number, key)]);
+    let mut settings = administrator.settings().clone();
+    settings.listen = listen;
+    let title = format!("client {number} of a cluster of {} replicas", members.cluster.n());
+    let service = ("service", format!("\"{}\"", settings.service.name()));
+    write_file(&draft.join("node.toml"), &settings.example(own, &title, &[service]))?;
+    write_file(&draft.join("cluster.toml"), &members.text())?;
+    Ok(key)
+}
+
+/// Adds a client to the registry, or changes its rights or address.
+///
+/// # Errors
+///
+/// Nothing was changed, or the outcome is unknown: the operation can be repeated.
+pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<RegistryResult, CallError> {
+    let person = Client { rights, key: recruit.key, address: Some(recruit.listen) };
+    order(caller, &RegistryOp::Add(principal(recruit.number), person))
+}
+
+/// Removes client `number` from the registry.
+///
+/// # Errors
+///
+/// As [`add`].
+pub fn remove(caller: &Caller, number: u64) -> Result<RegistryResult, CallError> {
+    order(caller, &RegistryOp::Remove(principal(number)))
+}
+
+fn order(caller: &Caller, order: &RegistryOp) -> Result<RegistryResult, CallError> {
+    let mut bytes = Vec::new();
+    order.encode(&mut bytes);
+    let result = caller.call(&bytes, false)?;
+    // Replicas of an older version pass it to the service, which does not understand it.
+    Ok(RegistryResult::decode(&result).unwrap_or(RegistryResult::Malformed))
+}

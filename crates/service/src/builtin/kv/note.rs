@@ -1,0 +1,86 @@
+//! What the trees of the store have beside values: deadlines, the numbers of hashes and sets, and keys made of them.
+
+use alloc::vec::Vec;
+
+use super::elements::Container;
+use crate::state::btree::Value;
+use crate::stop::Stop;
+
+/// Bytes of a time.
+pub(super) const TIME_BYTES: usize = 8;
+/// The number that the elements of a hash or set have in common.
+pub(super) type Id = [u8; ID_BYTES];
+/// Bytes of it.
+pub(super) const ID_BYTES: usize = 16;
+
+/// What is known of a key beside its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Note {
+    /// When it expires, or has expired.
+    pub(super) at: Option<u64>,
+    /// The elements, if it is a hash or set.
+    pub(super) made: Option<(Container, Id)>,
+}
+
+impl Note {
+    /// Reads what the tree of deadlines has.
+    pub(super) fn read(note: Value<'_>) -> Result<Self, Stop> {
+        let Value::Inline(bytes) = note else { return Err(Stop::Corrupt) };
+        let (at, made) = bytes.split_first_chunk().ok_or(Stop::Corrupt)?;
+        let at = u64::from_le_bytes(*at);
+        let Some((kind, id)) = made.split_first() else { return Ok(Self { at: Some(at), made: None }) };
+        let (kind, id) =
+            (Container::read(*kind).ok_or(Stop::Corrupt)?, id.try_into().map_err(|_| Stop::Corrupt)?);
+        Ok(Self { at: (at > 0).then_some(at), made: Some((kind, id)) })
+    }
+
+    /// Returns what the tree of deadlines has; nothing, if the key is a string that does not expire.
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut note = self.at.unwrap_or(0).to_le_bytes().to_vec();
+        match (self.made, self.at) {
+            (Some((kind, id)), _) => {
+                note.push(kind as u8);
+                note.extend_from_slice(&id);
+            }
+            (None, Some(_)) => {}
+            (None, None) => note.clear(),
+        }
+        note
+    }
+}
+
+/// Numbers that look like chance, and are equal at all replicas (splitmix64).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let one = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let two = (one ^ one >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        two ^ two >> 31
+    }
+}
+
+/// Returns the key of an element.
+pub(super) fn element(id: &Id, name: &[u8]) -> Vec<u8> {
+    let mut joined = id.to_vec();
+    joined.extend_from_slice(name);
+    joined
+}
+
+/// Returns the key of `by time`.
+pub(super) fn joined(at: u64, key: &[u8]) -> Vec<u8> {
+    let mut joined = at.to_be_bytes().to_vec();
+    joined.extend_from_slice(key);
+    joined
+}
+
+pub(super) fn split(joined: &[u8]) -> Result<(u64, &[u8]), Stop> {
+    let (at, key) = joined.split_first_chunk().ok_or(Stop::Corrupt)?;
+    Ok((u64::from_be_bytes(*at), key))
+}

@@ -1,0 +1,268 @@
+//! What signatures may cost (A5): a check takes 30 us, anyone can send bytes in anyone's name, and what is right
+//! costs as much as what is wrong.
+//!
+//! So every check is paid for, by whom depends on what is known before it. A frame whose MAC is right comes from
+//! the replica in whose name it is, which pays from an allowance of its own: nobody else can use that up. Any other
+//! frame is paid for by where it came from, by the host that is at, and by all of them together. A flood
+//! from a few places uses up the allowance of these. A signature that was right is remembered: it costs
+//! nothing when it comes again.
+
+use alloc::vec::Vec;
+
+use crate::envelope::cluster::Cluster;
+use crate::envelope::digest::Digest;
+use crate::envelope::id::ReplicaId;
+
+/// Where a frame came from, as far as a node can tell: a host and a port of it, or whatever tells senders apart.
+/// It proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// The host: an address.
+    pub host: u128,
+    /// Which of its senders.
+    pub port: u16,
+}
+
+impl Source {
+    /// Where nothing is known about it.
+    pub const UNKNOWN: Self = Self { host: 0, port: 0 };
+}
+
+/// An allowance of checks: a number at once, and after that a number a second.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    burst: u64,
+    per_s: u64,
+}
+
+/// One replica, with right MACs: 0.6 % of a core.
+const SENDER: Rate = Rate { burst: 256, per_s: 200 };
+/// One place.
+const PLACE: Rate = Rate { burst: 256, per_s: 200 };
+/// All places of a host.
+const HOST: Rate = Rate { burst: 1024, per_s: 1000 };
+/// All clients with right MACs, each of which has a rate of its own as well: 3 % of a core.
+const CLIENTS: Rate = Rate { burst: 1024, per_s: 1000 };
+/// All frames without a right MAC: 6 % of a core. At once as many as clients that start together.
+const STRANGERS: Rate = Rate { burst: 2048, per_s: 2000 };
+
+/// Places that have an allowance of their own. More of them share.
+const PLACES: usize = 256;
+/// The same for hosts.
+const HOSTS: usize = 64;
+/// Right signatures that are remembered.
+const KNOWN: usize = 1024;
+
+/// What is left of an allowance.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    used: u64,
+    /// Up to when it has been refilled.
+    at_ns: u64,
+}
+
+impl Account {
+    fn has_room(&mut self, rate: Rate, now_ns: u64) -> bool {
+        let each_ns = 1_000_000_000 / rate.per_s;
+        let refilled = now_ns.saturating_sub(self.at_ns) / each_ns;
+        self.used = self.used.saturating_sub(refilled);
+        self.at_ns = if self.used == 0 { now_ns } else { self.at_ns + refilled * each_ns };
+        self.used < rate.burst
+    }
+
+    fn take(&mut self, rate: Rate, now_ns: u64) -> bool {
+        let may = self.has_room(rate, now_ns);
+        self.used += u64::from(may);
+        may
+    }
+}
+
+/// Who pays for a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payer {
+    /// The replica whose MAC was right.
+    Sender(ReplicaId),
+    /// A client whose MAC was right, and which may have it now.
+    Client,
+    /// Where it came from.
+    Stranger(Source),
+}
+
+/// A signature over something, as it is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key([u8; 32]);
+
+/// The allowances of one node, and the signatures that were right.
+pub(super) struct Checks {
+    /// Which places share an account is nobody else's to know.
+    secret: [u8; 32],
+    senders: Vec<Account>,
+    places: Vec<Account>,
+    hosts: Vec<Account>,
+    clients: Account,
+    strangers: Account,
+    /// By the first bytes of the key; empty until one was right.
+    known: Vec<Option<Key>>,
+    made: u64,
+}
+
+impl core::fmt::Debug for Checks {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Checks").field("made", &self.made).finish_non_exhaustive()
+    }
+}
+
+impl Checks {
+    /// `entropy` is secret.
+    pub(super) fn new(cluster: Cluster, entropy: &[u8; 32]) -> Self {
+        Self {
+            secret: blake3::derive_key("quorate/1/places", entropy),
+            senders: alloc::vec![Account::default(); cluster.n()],
+            places: alloc::vec![Account::default(); PLACES],
+            hosts: alloc::vec![Account::default(); HOSTS],
+            clients: Account::default(),
+            strangers: Account::default(),
+            known: Vec::new(),
+            made: 0,
+        }
+    }
+
+    /// Returns how many checks were made.
+    pub(super) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Says whether a check may be made, and counts it if so.
+    pub(super) fn may(&mut self, payer: Payer, now_ns: u64) -> bool {
+        let may = match payer {
+            Payer::Sender(replica) => {
+                self.senders.get_mut(replica.index()).is_some_and(|account| account.take(SENDER, now_ns))
+            }
+            Payer::Client => self.clients.take(CLIENTS, now_ns),
+            Payer::Stranger(source) => self.stranger_may(source, now_ns),
+        };
+        self.made += u64::from(may);
+        may
+    }
+
+    fn stranger_may(&mut self, source: Source, now_ns: u64) -> bool {
+        let (place, host) = self.accounts_of(source);
+        let (Some(place), Some(host)) = (self.places.get_mut(place), self.hosts.get_mut(host)) else {
+            return false;
+        };
+        // Frames of which a node does not know where they come from are all of one place: no reason to stop there.
+        let of_place =
+            source == Source::UNKNOWN || (place.has_room(PLACE, now_ns) && host.has_room(HOST, now_ns));
+        let may = of_place && self.strangers.has_room(STRANGERS, now_ns);
+        for account in [place, host, &mut self.strangers] {
+            account.used += u64::from(may);
+        }
+        may
+    }
+
+    fn accounts_of(&self, source: Source) -> (usize, usize) {
+        let mut bytes = [0; 18];
+        bytes[..16].copy_from_slice(&source.host.to_le_bytes());
+        let host = blake3::keyed_hash(&self.secret, &bytes[..16]).as_bytes()[0];
+        bytes[16..].copy_from_slice(&source.port.to_le_bytes());
+        let place = blake3::keyed_hash(&self.secret, &bytes).as_bytes()[0];
+        (usize::from(place) % PLACES, usize::from(host) % HOSTS)
+    }
+
+    /// Returns under what a signature over `covered` is remembered, which names signer and kind.
+    pub(super) fn key(covered: &Digest, signature: &[u8; 64]) -> Key {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&covered.0);
+        hash.update(signature);
+        Key(*hash.finalize().as_bytes())
+    }
+
+    /// Says whether a signature was right before.
+    pub(super) fn knows(&self, key: &Key) -> bool {
+        self.known.get(slot(key)).is_some_and(|known| known.as_ref() == Some(key))
+    }
+
+    /// Remembers a signature that was right.
+    pub(super) fn remember(&mut self, key: Key) {
+        if self.known.is_empty() {
+            self.known = alloc::vec![None; KNOWN];
+        }
+        if let Some(known) = self.known.get_mut(slot(&key)) {
+            *known = Some(key);
+        }
+    }
+
+    /// Forgets what was right: someone's key is another one now.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+fn slot(key: &Key) -> usize {
+    usize::from(u16::from_le_bytes([key.0[0], key.0[1]])) % KNOWN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks() -> Checks {
+        Checks::new(Cluster::tolerating(1).unwrap(), &[7; 32])
+    }
+
+    fn place(host: u128, port: u16) -> Payer {
+        Payer::Stranger(Source { host, port })
+    }
+
+    /// How many of `tries` checks a payer gets at once.
+    fn granted(checks: &mut Checks, payer: Payer, tries: u64, now_ns: u64) -> u64 {
+        (0..tries).filter(|_| checks.may(payer, now_ns)).count().try_into().unwrap()
+    }
+
+    #[test]
+    fn an_allowance_is_used_up_and_comes_back() {
+        let (mut checks, payer) = (checks(), Payer::Sender(ReplicaId(2)));
+        assert_eq!(granted(&mut checks, payer, 10_000, 0), SENDER.burst);
+        // A second in small steps brings no more than a second in one.
+        let later: u64 = (1..=1000).map(|ms| granted(&mut checks, payer, 10, ms * 1_000_000)).sum();
+        assert!(later.abs_diff(SENDER.per_s) <= 1, "{later}");
+        assert_eq!(granted(&mut checks, payer, 10_000, 10_000_000_000), SENDER.burst);
+        assert_eq!(granted(&mut checks, payer, 1, 0), 0, "a clock that goes back brings none");
+        assert_eq!(granted(&mut checks, Payer::Sender(ReplicaId(9)), 1, 0), 0, "nobody's");
+    }
+
+    /// Nobody uses up what is another's, and all strangers together do not use up a replica's.
+    #[test]
+    fn l12_a_flood_costs_those_who_share_its_place() {
+        let mut checks = checks();
+        assert_eq!(granted(&mut checks, place(1, 1), 10_000, 0), PLACE.burst);
+        assert_eq!(granted(&mut checks, place(2, 1), 1, 0), 1);
+        // All ports of a host, and then all hosts.
+        let host: u64 = (2..2000).map(|port| granted(&mut checks, place(1, port), 100, 0)).sum();
+        assert_eq!(host + PLACE.burst, HOST.burst);
+        let all: u64 = (3..3000).map(|host| granted(&mut checks, place(host, 1), 100, 0)).sum();
+        assert_eq!(host + PLACE.burst + 1 + all, STRANGERS.burst);
+        assert_eq!(granted(&mut checks, Payer::Stranger(Source::UNKNOWN), 1, 0), 0);
+        assert_eq!(granted(&mut checks, Payer::Sender(ReplicaId(0)), 10, 0), 10);
+        assert_eq!(checks.made(), STRANGERS.burst + 10);
+    }
+
+    /// What is remembered has a bound, and is never taken for anything else.
+    #[test]
+    fn right_signatures_are_remembered_in_bounded_numbers() {
+        let mut checks = checks();
+        let keys: Vec<Key> = (0..10_000_u32)
+            .map(|i| Checks::key(&Digest([i.to_le_bytes()[0]; 32]), &[i.to_le_bytes()[1]; 64]))
+            .collect();
+        assert!(!checks.knows(&keys[0]));
+        for key in &keys {
+            checks.remember(*key);
+            assert!(checks.knows(key));
+        }
+        let known = keys.iter().filter(|key| checks.knows(key)).count();
+        assert!((KNOWN / 2..=KNOWN).contains(&known), "{known}");
+        assert!(!checks.knows(&Checks::key(&Digest([1; 32]), &[250; 64])));
+        checks.forget();
+        assert!(!keys.iter().any(|key| checks.knows(key)));
+    }
+}
