@@ -10,7 +10,7 @@ use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::{self, Frame};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    BodyMessage, Kind, LeaveCert, NewKey, PrePrepareHead, PrePrepared, Prepared, Request, RequestBody,
+    BodyMessage, Kind, LeaveCert, NewKey, PrePrepareHead, PrePrepared, Prepared, Reply, Request, RequestBody,
     RequestFlags, Suspect, SuspectReason, ViewChange, decode_any, encode_pre_prepare,
 };
 use quorate_wire::{ClientId, Digest, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
@@ -169,7 +169,9 @@ fn bodies() -> Vec<(Kind, Vec<u8>)> {
     batch.push_separate(digest, None);
     batch.seal(&domains, &[1; 8]);
     let new_key = NewKey { time: 1, key_id: 1, share: [9; 32], settings: 2, want: true };
+    let reply = reply_frame();
     vec![
+        (Kind::Collect, encode(&|w| w.bytes(&[&reply[..], &reply[..]].concat()))),
         (Kind::NewKey, encode(&|w| new_key.encode(w))),
         (Kind::ViewChange, encode(&|w| view_change.encode(w))),
         (Kind::Body, encode(&|w| BodyMessage::encode_request(&request, w))),
@@ -179,6 +181,19 @@ fn bodies() -> Vec<(Kind, Vec<u8>)> {
             encode(&|w| encode_pre_prepare(ViewNum(0), SeqNum(1), &batch, &[(seq, digest)], w)),
         ),
     ]
+}
+
+/// A replica's reply with one MAC.
+fn reply_frame() -> Vec<u8> {
+    let (client, digest) = (ClientId::new(1, 0), Digest([5; 32]));
+    let (view, timestamp) = (ViewNum(0), Timestamp(1));
+    let fields = Reply { view, timestamp, client, tentative: false, digest, result: Some(b"x") };
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    fields.encode(&mut Writer::new(&mut body));
+    frame::begin(Kind::Reply, 0, Principal::Replica(ReplicaId(1)), &body, &mut out);
+    out.push(frame::MAC);
+    out.extend_from_slice(&[0; 4 + frame::ENTRY_BYTES]);
+    out
 }
 
 /// A client's request with an empty authenticator and a signature.

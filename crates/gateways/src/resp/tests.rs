@@ -132,8 +132,8 @@ pub(super) fn read_reply(from: &mut impl BufRead, reply: &mut Vec<u8>) {
             from.read_exact(&mut bytes).unwrap();
             reply.extend(bytes);
         }
-        (b'*', Ok(len)) => (0..len).for_each(|_| read_reply(from, reply)),
-        // A map of version 3.
+        // `~` and `%` are a set and a map of version 3.
+        (b'*' | b'~', Ok(len)) => (0..len).for_each(|_| read_reply(from, reply)),
         (b'%', Ok(len)) => (0..2 * len).for_each(|_| read_reply(from, reply)),
         _ => {}
     }

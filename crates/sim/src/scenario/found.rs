@@ -322,6 +322,7 @@ fn restart_before_votes(stage: &mut Stage) -> Ended {
 fn early_hand_over(stage: &mut Stage) -> Ended {
     let (r0, late) = ([ReplicaId(0)], [ReplicaId(2), ReplicaId(3)]);
     stage.busy(20)?;
+    stage.quiet()?;
     // r0 hands view 0 over when it has restarted, and nobody but the liar hears of it.
     for kind in [Kind::Suspect, Kind::ViewChange] {
         stage.mute(kind, &r0, &late);
@@ -333,6 +334,7 @@ fn early_hand_over(stage: &mut Stage) -> Ended {
     stage.require(behind, "the others are in view 0 still")?;
     stage.note("one has left the view that the others come to");
     stage.mend();
+    stage.ask(0, 0, "incr n 1");
     stage.until("everybody is in one view", 10_000 * MS, |w| {
         w.core_facts().all(|facts| facts.normal && facts.view.0 >= 2)
     })

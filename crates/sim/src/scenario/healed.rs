@@ -85,6 +85,7 @@ healed! {
     51 "l17_healed_two_faced";
     52 "l17_healed_private_proof";
     53 "l17_healed_mutate_much";
+    54 "l17_healed_propose_in_vain";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.

@@ -83,7 +83,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
     let value = &value[..];
     let ttl = 1 + random.below(60);
     let (mut out, mut buffer) = (Vec::new(), Vec::new());
-    match random.below(33) {
+    match random.below(30) {
         0..=2 => Operation::Get { key }.encode(&mut out),
         3..=5 => Operation::Put { key, value }.encode(&mut out),
         6 => Operation::Del { key }.encode(&mut out),
@@ -107,7 +107,7 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
         24 => Command::Count.encode(&mut out),
         25 => further(random, (key, other, value), ttl, &mut out),
-        26..=31 => elements(random, (key, other), &mut out),
+        26..=28 => elements(random, (key, other), &mut out),
         _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
         _ => {
             let (mut put, mut add) = (Vec::new(), Vec::new());
