@@ -277,7 +277,7 @@ fn l24_a_batch_is_still_wanted_after_a_checkpoint() {
 /// ST-8: the next batch needs a page that cannot be read, and no other replica has it any more. The batches up to a
 /// checkpoint that others certify wait for that page, so the checkpoint is fetched. Those above it are executed again.
 #[test]
-fn a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
+fn d3_a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
     let mut desk = Desk::new(R1);
     ordered_to(&mut desk, 2);
     desk.hold_executions();

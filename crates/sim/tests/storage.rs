@@ -454,7 +454,7 @@ fn cut_starts(seed: u64) {
 }
 
 #[test]
-fn a_start_that_is_cut_off_loses_nothing() {
+fn d2_a_start_that_is_cut_off_loses_nothing() {
     let _alone = alone();
     (0..100).for_each(cut_starts);
 }

@@ -189,7 +189,7 @@ fn a_new_and_an_old_disk() {
 
 /// GC-4: a replica that has rejoined while its disk is full notes that when there is space. It does not stop.
 #[test]
-fn a_note_about_the_log_waits_for_space() {
+fn d4_a_note_about_the_log_waits_for_space() {
     let mut host = Host::new(1);
     host.disk.crash(PowerCut::BeforeWrite);
     host.disk.wipe();
