@@ -127,7 +127,7 @@ fn a_checkpoint_that_is_not_held_here_is_fetched() {
 fn k10_one_word_for_a_future_checkpoint_is_not_enough() {
     let mut desk = Desk::new(R1);
     desk.checkpoint(R0, 1 << 40, Digest([5; 32]), true);
-    desk.pass(300);
+    desk.pass(1_000);
     assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
 }
 
@@ -161,7 +161,7 @@ fn b18_two_checkpoints_that_differ_certify_nothing() {
     let mut desk = Desk::new(R1);
     desk.checkpoint(R0, 64, Digest([5; 32]), true);
     desk.checkpoint(R2, 64, Digest([6; 32]), true);
-    desk.pass(300);
+    desk.pass(1_000);
     assert!(desk.did.iter().all(|d| !matches!(d, Did::Fetches(..))));
 }
 

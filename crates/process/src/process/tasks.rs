@@ -40,7 +40,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if !core::mem::take(&mut self.is_working) {
             return;
         }
-        if let Some(task) = self.take_task() {
+        // Everything was sent before its time began.
+        let task = if self.waits_for_pages() { self.queue.take_ahead() } else { self.queue.take() };
+        if let Some(task) = task {
             self.worked_ns = took_ns;
             self.run(now, task, watch);
             self.worked_ns = 0;
@@ -60,18 +62,14 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.queue.is_empty() || self.execution != Execution::Inline && self.begins_to_work() {
             return None;
         }
-        self.take_task()
-    }
-
-    #[inline]
-    fn take_task(&mut self) -> Option<Task<(ClientId, Arc<SignatureCheck>)>> {
-        if self.queue.is_parked() || self.must_wait() { self.queue.take_ahead() } else { self.queue.take() }
+        let waits = self.must_send_first() && self.is_batch_first() || self.waits_for_pages();
+        if waits { self.queue.take_ahead() } else { self.queue.take() }
     }
 
     /// Returns whether the next task needs some time, where tasks are deferred. It has begun then.
     fn begins_to_work(&mut self) -> bool {
         if !self.is_working {
-            let waits = self.queue.is_parked() || self.must_wait();
+            let waits = self.waits_for_pages();
             let is_long = !waits && self.queue.first().is_some_and(Task::is_long);
             let is_there = !waits || self.queue.has_ahead();
             self.is_working = is_long || is_there && self.execution == Execution::Deferred;
@@ -79,14 +77,23 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.is_working
     }
 
-    /// Returns whether the first task is a batch, and there is no room for its pages.
     #[inline]
-    fn must_wait(&mut self) -> bool {
-        if !matches!(self.queue.first(), Some(Task::Execute { .. })) {
+    fn is_batch_first(&self) -> bool {
+        matches!(self.queue.first(), Some(Task::Execute { .. }))
+    }
+
+    /// Returns whether the first task waits for a page that cannot be read, or is a batch for whose pages there is no
+    /// room.
+    #[inline]
+    fn waits_for_pages(&mut self) -> bool {
+        if self.queue.is_parked() {
+            return true;
+        }
+        if !self.is_batch_first() {
             return false;
         }
         self.executor.relax();
-        self.must_send_first() || self.has_no_room()
+        self.has_no_room()
     }
 
     /// Returns whether the last batch was slow, and frames may be ready that have not been sent.
