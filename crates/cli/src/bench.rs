@@ -15,8 +15,8 @@ use crate::out;
 
 /// Repeat the experiments of the papers
 ///
-/// An experiment prints a table with its conditions, and says which statements of the paper hold. Its baselines
-/// and variants are part of the same run. Experiments that depend on the network use real processes.
+/// An experiment prints a table with its conditions, and says which statements of its paper hold. One run of an
+/// experiment includes the baselines and all variants. Experiments that depend on the network use real processes.
 ///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]

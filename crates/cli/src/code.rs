@@ -52,10 +52,10 @@ codes! {
     Recording = "Q006": "unreadable recording",
         "The recording is missing, damaged, or was made by another version. A recording holds only the inputs of a\n\
          replica, so only the version that made it can replay it. Replay it with that version. Status 2.";
-    Violation = "Q007": "a checker found a broken rule",
-        "A run of the simulator broke a rule of the protocol. The output names the rule, the step, the replica and\n\
-         the command that repeats the run. The same seed, scenario, size and code always give the same run. If a\n\
-         correct replica broke the rule, this is a bug in quorate: please report it with the seed. Status 1.";
+    Violation = "Q007": "a checker found a violated invariant",
+        "An invariant was violated in a simulated run. The output names the invariant, the step, the replica and the\n\
+         command that repeats the run. The same seed, scenario, size and code always give the same run. If the replica\n\
+         is correct, this is a bug in quorate: please report it with the seed. Status 1.";
     Stuck = "Q008": "a run did not finish",
         "A request was not executed in time, although the faults had stopped and a quorum of correct replicas was\n\
          connected. The output names the seed and what each replica waits for. This is a bug in quorate: please report it\n\
@@ -114,9 +114,10 @@ codes! {
         "The system refused a socket, a thread, a signal or a process that the command needs. The error names it.\n\
          Check the limits of this user and the addresses of this machine. Status 1.";
     Unreachable = "Q025": "cluster unreachable",
-        "The cluster is not running, or more than f replicas are down or unreachable. No acknowledged operation is lost.\n\
-         Start the missing replicas: with `quorate up` for a cluster on this machine, otherwise with `quorate replica` on\n\
-         each machine. The log of each replica says what it waits for. Status 3.";
+        "The cluster is not running, or more than f replicas are down or unreachable. With durability =\n\
+         \"sync\", no acknowledged operation is lost, unless disks were lost. Start the missing replicas: with `quorate up`\n\
+         for a cluster on this machine, otherwise with `quorate replica` on each machine. The log of each replica says\n\
+         what it waits for. Status 3.";
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
         "This replica answered an operation differently from f + 1 others, which agree with each other. The client used\n\
          the answer of the others. The evidence comes from a client: believe it only if you trust that client.\n\n\
@@ -145,7 +146,7 @@ codes! {
          which other machine can send from that address. Status 1.";
     TooMany = "Q044": "more faults than the cluster tolerates",
         "A cluster of n = 3f + 1 replicas tolerates f faulty ones. If one more replica crashes, the cluster stops until a\n\
-         replica is healed, and loses no data. If one more replica is Byzantine, answers can be wrong. Heal a replica first,\n\
+         replica is healed. With durability = \"sync\", it loses no data. If one more replica is Byzantine, answers can be wrong. Heal a replica first,\n\
          or give --yes-break-it to see the effect. Status 2.";
     Demo = "Q045": "the demo found lost or wrong data",
         "An acknowledged value is missing or wrong, or the cluster stopped although only f replicas were faulty. This\n\

@@ -19,8 +19,9 @@ use crate::out;
 
 /// Check the nodes in a directory, and this machine
 ///
-/// Checks the keys, settings, members, file formats and ports of every node. Compares the settings that must be the
-/// same on all nodes. Checks this machine's disk (free space, permissions, speed), its clock and its socket buffers.
+/// For every node, checks the keys, the settings, the list of members (cluster.toml), the file formats and the ports.
+/// Compares the settings that must be the same on all nodes. Checks this machine's disk (free space, permissions,
+/// speed), its clock and its socket buffers.
 ///
 /// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
 /// command changes nothing.

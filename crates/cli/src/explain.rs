@@ -1,4 +1,4 @@
-//! `quorate explain CODE`.
+//! `quorate explain CODE` and `quorate explain limits`.
 
 use std::process::ExitCode;
 
@@ -8,15 +8,19 @@ use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
 use crate::out;
 
+/// The page of the documentation.
+const LIMITS: &str = include_str!("../../../docs/limits.md");
+
 /// Describe an error code and what to do about it
 ///
-/// Without a code, lists all of them.
+/// Without a code, lists all of them. `limits` lists the largest values that quorate accepts.
 ///
 ///   quorate explain Q004
+///   quorate explain limits
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Explain {
-    /// The error code, such as Q004
+    /// The error code, such as Q004, or `limits`
     code: Option<String>,
 }
 
@@ -28,6 +32,10 @@ impl Explain {
             }
             return Ok(ExitCode::SUCCESS);
         };
+        if typed == "limits" {
+            out::line(plain(LIMITS));
+            return Ok(ExitCode::SUCCESS);
+        }
         let wanted = typed.to_uppercase();
         if let Some(code) = Code::ALL.iter().find(|code| code.number() == wanted) {
             out::line(format!("{code}: {}\n\n{}", code.title(), code.text()));
@@ -36,5 +44,64 @@ impl Explain {
         let near = nearest(&wanted, Code::ALL.iter().map(|code| code.number()));
         let next = near.map_or("quorate explain".to_owned(), |code| format!("quorate explain {code}"));
         Err(Failure::new(Code::Unknown, format!("no code `{typed}`")).next(next))
+    }
+}
+
+/// Returns a page without its markup: each row of a table is a line, with the heads of the later columns.
+fn plain(page: &str) -> String {
+    let mut heads: Vec<String> = Vec::new();
+    let mut out = String::new();
+    for line in page.lines() {
+        let Some(row) = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |")) else {
+            if !line.starts_with("|--") {
+                heads.clear();
+                out += &text(line.trim_start_matches(['#', ' ']));
+                out.push('\n');
+            }
+            continue;
+        };
+        let cells: Vec<String> = row.split(" | ").map(text).collect();
+        if heads.is_empty() {
+            heads = cells;
+            continue;
+        }
+        let named =
+            heads.iter().zip(&cells).skip(1).map(|(head, cell)| format!("{}: {cell}", head.to_lowercase()));
+        let [what, ..] = cells.as_slice() else { continue };
+        out.extend(["  ", what, "\n      ", &named.collect::<Vec<_>>().join("; "), "\n"]);
+    }
+    out.trim_end().to_owned()
+}
+
+/// Returns a text without the marks of code and links.
+fn text(marked: &str) -> String {
+    let mut out = String::new();
+    let mut rest = marked;
+    while let Some((before, link)) = rest.split_once('[') {
+        let Some((name, after)) =
+            link.split_once("](").and_then(|(name, after)| Some((name, after.split_once(')')?.1)))
+        else {
+            break;
+        };
+        out += before;
+        out += name;
+        rest = after;
+    }
+    (out + rest).replace('`', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_limits_is_readable_in_a_terminal() {
+        let page = plain(LIMITS);
+        assert!(page.starts_with("Limits\n"));
+        assert!(
+            page.contains("\n  operation\n      limit: 1 MiB + 4 KiB; beyond it: refused by the client\n"),
+            "{page}"
+        );
+        assert!(!page.contains(['`', '[', '|']), "{page}");
     }
 }

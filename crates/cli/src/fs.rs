@@ -33,7 +33,8 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use, one of `fs_exports` in node.toml. If it lists networks, the client's address must be in one
+    /// Export to use: one of `fs_exports` in node.toml. The client's address must be in a network of the export, if it
+    /// lists networks
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Deadline of an operation, such as 500ms or 10s

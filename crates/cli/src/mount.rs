@@ -49,7 +49,8 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount, one of `fs_exports` in node.toml. If it lists networks, the client's address must be in one
+    /// Export to mount: one of `fs_exports` in node.toml. The client's address must be in a network of the export, if it
+    /// lists networks
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s

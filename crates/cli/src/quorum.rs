@@ -2,8 +2,10 @@
 
 mod cell;
 mod latency;
+mod metrics;
 mod mutants;
 mod name;
+mod profiles;
 mod real;
 mod repair_time;
 mod swarm;

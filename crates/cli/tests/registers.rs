@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -112,6 +113,56 @@ fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
     assert!(up.end());
 }
 
+/// What a scraper sees: a killed server counts, and is named.
+#[test]
+fn the_metrics_of_servers_are_served() {
+    let place = Dir::new("quorum-metrics");
+    let dir = place.join("r");
+    let up = Up::start(&dir, &own_address().to_string());
+    await_status(&dir, 0);
+    let write = quorum(&["client", "--dir", &place.join("r/client-0"), "write", "k", "v"]);
+    assert_eq!(write.0, 0);
+    let address = format!("{}:9641", own_address());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    // `up` looks with client 2, and `status` with client 3.
+    command.args(["quorum", "status", "--dir", &dir, "--serve", &address]);
+    let serving = Up(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let await_line = |line: &str| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let text = get("/metrics").unwrap_or_default();
+            if text.lines().any(|one| one == line) {
+                return text;
+            }
+            assert!(Instant::now() < end, "{line}: {text}");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    };
+    let text = await_line("quorate_register_margin 1");
+    for line in [
+        "HTTP/1.1 200 OK",
+        "quorate_register_verdict{kind=\"healthy\"} 1",
+        "quorate_register_server_up{server=\"3\"} 1",
+        "quorate_register_keys{server=\"0\"} 1",
+        "# TYPE quorate_register_accepted_total counter",
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line}: {text}");
+    }
+    assert!(get("/").unwrap().starts_with("HTTP/1.1 404"));
+    assert_eq!(quorum(&["fault", "--dir", &dir, "kill", "2"]).0, 0);
+    await_line("quorate_register_margin 0");
+    await_line("quorate_register_server_up{server=\"2\"} 0");
+    assert!(serving.end());
+    assert!(up.end());
+}
+
 /// §15: each protocol repairs a server whose disk is gone, and the command shows it by reads that need this server.
 #[test]
 fn the_time_of_a_repair_is_measured() {
@@ -134,6 +185,36 @@ fn the_time_of_a_repair_is_measured() {
         assert!(said.contains("150 keys read"), "{said}");
     }
     assert_eq!(fs::read_dir(place.join("")).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn profiles_and_delays_are_named_on_the_command_line() {
+    let place = Dir::new("quorum-profiles");
+    fs::create_dir_all(place.join("")).unwrap();
+    let run = |arguments: &[&str]| {
+        let all = [&["run", "--operations", "20", "--protocol", "minimal-c"], arguments].concat();
+        quorum(&all)
+    };
+    let (status, said) = quorum(&["run", "--profile", "list"]);
+    assert!(status == 0 && said.contains("late-entrance") && said.contains("cert-forge"), "{said}");
+    assert_eq!(run(&["--faulty", "1", "--profile", "late-entrance", "--writer"]).0, 0);
+    assert_eq!(run(&["--client-profile", "listener-leak"]).0, 0);
+    let (status, said) = run(&["--client-profile", "partial-write"]);
+    assert!(status != 0 && said.contains("never ended"), "{status}: {said}");
+    let (status, said) = run(&["--profile", "late-entranc"]);
+    assert!(status == 2 && said.contains("Nearest: late-entrance") && said.contains("equivocate"), "{said}");
+    assert!(run(&["--client-profile", "x"]).1.contains("choose one of: crash-mid-write"));
+    assert!(run(&["--profile", "mispredict"]).1.contains("of other protocols"));
+
+    let file = place.join("delays");
+    let network = format!("geo:{file}");
+    fs::write(&file, "0,1,1,1,2\n1,0,1,1,2\n1,1,0,1,2\n1,1,1,0,2\n2,2,2,2,0\n").unwrap();
+    let (status, said) = run(&["--network", &network]);
+    assert!(status == 0 && said.contains("latency       4."), "{said}");
+    fs::write(&file, "0,1,1,1,2\n1,0,one,1,2\n").unwrap();
+    let (status, said) = run(&["--network", &network]);
+    assert!(status == 2 && said.contains("line 2: `one`"), "{said}");
+    assert!(run(&["--network", "geo:nowhere"]).1.contains("nowhere"));
 }
 
 #[test]

@@ -79,7 +79,8 @@ const HELP: &str = "Run an NFS gateway
 The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
 state: you can kill and restart it, and run several.
 
-Replicas rely on the gateway to say which user made a call. So run a separate gateway on each machine that mounts.
+The gateway tells the replicas which user made a call, and they believe it. The gateway itself believes what an NFS
+client says. So run a separate gateway on each machine that mounts the file system.
 
 Exports do not isolate files from each other. A malicious NFS client can reach files outside the directory that it
 mounted, if it guesses their file handles. To isolate files, use a separate cluster.

@@ -100,8 +100,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 const HELP: &str = "Run a RESP gateway for Redis clients
 
 The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
-programs use the cluster. It has the commands of Redis on strings, hashes, sets, keys and
-their expiry, transactions, scans and 16 databases: docs/redis.md lists them.
+programs use the cluster. The gateway has the commands of Redis for strings, hashes, sets
+and expiry, and also transactions, scans and 16 databases. docs/redis.md lists the commands.
 
 The gateway has two errors that Redis does not have:
 

@@ -45,7 +45,9 @@ pub type Paged = paged::Paged<Files>;
 #[derive(Debug)]
 pub struct Storage {
     dir: PathBuf,
-    storage: recover::Storage<Files>,
+    opened: recover::Storage<Files>,
+    /// Whether the replica waits for what is written.
+    is_awaited: bool,
 }
 
 /// Creates the files of a replica that has never started.
@@ -115,17 +117,18 @@ impl Storage {
     ) -> Result<(Self, Past), Trouble> {
         let opened = recover::Storage::open(&Files::below(dir), owner, durability, seconds, segment_bytes);
         let (storage, past) = opened.map_err(|error| at_start(dir, &error))?;
-        Ok((Self { dir: dir.to_path_buf(), storage }, past))
+        let is_awaited = durability.waits_for_disk();
+        Ok((Self { dir: dir.to_path_buf(), opened: storage, is_awaited }, past))
     }
 
     /// Returns the number of starts, including this one.
     pub fn starts(&self) -> u64 {
-        self.storage.starts()
+        self.opened.starts()
     }
 
     /// Returns an empty store for the state, which keeps at most `bytes_max` bytes in memory.
     pub fn store(&self, domains: Domains, page_bytes: usize, bytes_max: usize) -> Paged {
-        self.storage.store(domains, page_bytes, bytes_max)
+        self.opened.store(domains, page_bytes, bytes_max)
     }
 
     /// Loads the state into `executor`, which has the initial state, and returns what the replica continues from.
@@ -139,7 +142,7 @@ impl Storage {
         incarnation: u64,
         executor: &mut Executor<S, Paged>,
     ) -> Result<Resume, Trouble> {
-        let resumed = self.storage.resume(past, incarnation, executor);
+        let resumed = self.opened.resume(past, incarnation, executor);
         resumed.map_err(|error| at_start(&self.dir, &error))
     }
 
@@ -149,7 +152,7 @@ impl Storage {
         &mut self,
         executor: &mut Executor<S, Paged>,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
-        self.storage.load(executor).map_err(|error| at_start(&self.dir, &error))
+        self.opened.load(executor).map_err(|error| at_start(&self.dir, &error))
     }
 
     /// Begins to write: records the start, and runs the disk from now on. After [`Past::Lost`] everything is removed
@@ -165,9 +168,9 @@ impl Storage {
         log_bytes_max: usize,
     ) -> Result<Disk, Trouble> {
         let life = u64::from_le_bytes(first_eight(crate::home::secret::entropy()?));
-        let Self { dir, storage } = self;
+        let Self { dir, opened: storage, is_awaited } = self;
         let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;
-        Disk::start(writers, dir, log_bytes_max)
+        Disk::start(writers, dir, log_bytes_max, is_awaited)
     }
 }
 

@@ -21,17 +21,19 @@ use quorate_wire::{ClientId, Cluster, Digest, Message, Principal, ReplicaId, Tim
 
 use self::others::Others;
 use self::patience::{Patience, Signing};
+use self::repliers::Repliers;
 use self::replies::Replies;
 use self::spares::Spares;
 pub use self::step::{
     ClientAction, ClientActions, ClientInput, ClientMilestone, ClientReject, Members, Path, Refusal,
 };
-use crate::io::config::{Config, Replier, RequestAuth};
+use crate::io::config::{Config, RequestAuth};
 use crate::io::rng::Rng;
 use crate::io::step::Now;
 
 mod others;
 mod patience;
+mod repliers;
 mod replies;
 mod spares;
 pub mod step;
@@ -53,8 +55,7 @@ pub struct Client {
     /// Operations longer than this go to all replicas, in bytes.
     separate_above: usize,
     read_only: bool,
-    /// None: every replica sends the full result.
-    replier: Option<Replier>,
+    repliers: Repliers,
     request_auth: RequestAuth,
     /// The next timestamp; none once the last has been used.
     next: Option<Timestamp>,
@@ -123,7 +124,7 @@ impl Client {
             cluster: config.cluster,
             separate_above: if config.separate { config.separate_above } else { usize::MAX },
             read_only: config.read_only,
-            replier: config.digest_replies.then_some(config.replier),
+            repliers: Repliers::new(config.cluster, config.digest_replies.then_some(config.replier)),
             request_auth: config.request_auth,
             next: Some(first),
             view: ViewNum(0),
@@ -238,7 +239,11 @@ impl Client {
             Members::one(self.cluster.primary(self.view))
         };
         let among = if request.path == Path::ReadOnly { to } else { Members::all(self.cluster) };
-        let replier = if again { None } else { self.choose_replier(request.timestamp, among) };
+        let replier = if again {
+            self.repliers.name_nobody()
+        } else {
+            self.repliers.choose(now, request.timestamp, among, &mut self.rng)
+        };
         let sign = match self.request_auth {
             RequestAuth::Mac => false,
             RequestAuth::SigMac => true,
@@ -287,24 +292,13 @@ impl Client {
         out.push(ClientAction::SetTimer(self.patience.deadline(now, 0, &mut self.rng)));
     }
 
-    /// "A client request designates a replica to send the result" [OSDI99 §5.1], RP-1.
-    fn choose_replier(&mut self, timestamp: Timestamp, among: Members) -> Option<u16> {
-        let count = u64::try_from(among.count()).unwrap_or(1);
-        let which = match self.replier? {
-            Replier::Random => self.rng.below(count),
-            Replier::RoundRobin => timestamp.0 % count,
-            Replier::Fixed(replica) if among.contains(ReplicaId(replica)) => return Some(replica),
-            Replier::Fixed(_) => 0,
-        };
-        among.of(self.cluster).nth(usize::try_from(which).unwrap_or(0)).map(|replica| replica.0)
-    }
-
     /// `T_CLIENT` has run out: "the client retransmits the request as usual" [OSDI99 §5.1], CL-2.
     fn on_timer(&mut self, now: Now, out: &mut ClientActions) {
         let Some(mut request) = self.request else { return };
         if self.has_rest(&request) {
             return self.ask_rest(now, request, out);
         }
+        self.repliers.on_silence(now);
         request.retransmissions = request.retransmissions.saturating_add(1);
         request.waits = request.waits.saturating_add(1);
         // Keys that a restarted replica lacks look like silence (CL-3).
@@ -489,6 +483,9 @@ impl Client {
         self.finished = Some((request.timestamp, request.path));
         let since = |sent_ns| now.mono_ns.saturating_sub(sent_ns);
         self.patience.observe(since(request.asked_ns), since(request.sent_ns), request.retransmissions);
+        if request.path == Path::Ordered {
+            self.repliers.on_result(now, since(request.asked_ns));
+        }
         if request.asked_rest && request.path == Path::ReadOnly {
             self.spares.learn(self.replies.agreed(), &mut self.rng);
         }

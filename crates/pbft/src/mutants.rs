@@ -103,6 +103,9 @@ mutants! {
     M116 = 116, "proposed-forever", "What lost its number to another batch counts as proposed (L30, TM-1).";
     M117 = 117, "old-status-excuses", "A primary whose STATUS is old is at the end of its window, whatever it proposes (L29, TM-5).";
     M118 = 118, "early-hand-over-lost", "A hand-over that came before its view was reached has no effect then (L28, LV-2).";
+    M119 = 119, "held-commits-leave", "A COMMIT that waits for a carrier when a rejoin begins leaves in it (L31, RC-5).";
+    M120 = 120, "votes-said-again", "A replica that must not vote says its earlier votes again (L31, RC-5, RC-11a).";
+    M121 = 121, "unsynced-votes-leave", "Votes that wait for the disk when a rejoin begins leave in it (L31, RC-5).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

@@ -11,7 +11,7 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::{Recovered, Recovery};
 use quorate_wire::message::{
-    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, RequestBody, Start, Status, ViewChange,
+    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, ReqAck, RequestBody, Start, Status, ViewChange,
 };
 
 fn sync(config: &mut quorate_pbft::Config) {
@@ -180,6 +180,76 @@ fn l13_one_replica_with_the_token_of_a_later_start_is_enough() {
     desk.pass(300);
     let (_, body) = desk.last_sent(Kind::Status).unwrap();
     assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6, "the next start is later than all");
+}
+
+/// A backup that has restarted, prepared number 1, and learns then that its disk is old. Its COMMIT waits for a carrier.
+fn rejoins_while_it_votes() -> Desk {
+    let resume = Resume::Restart(Restart {
+        incarnation: 2 << 20,
+        records: vec![],
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        clients: vec![],
+        lives: vec![],
+    });
+    let mut desk = Desk::resumed(R1, resume, |config| {
+        sync(config);
+        config.piggyback = true;
+    });
+    for from in [R0, R2] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest());
+    assert!(desk.said(|m| matches!(m, Milestone::Prepared { .. })));
+    assert_eq!((desk.sent(Kind::Prepare), desk.sent(Kind::Commit)), (1, 0));
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 1, &echoes, 0);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+    desk
+}
+
+/// RC-5: a COMMIT that waits for a carrier when a rejoin begins does not leave, whatever would send it.
+#[test]
+fn l31_a_waiting_commit_does_not_leave_in_a_rejoin() {
+    let mut desk = rejoins_while_it_votes();
+    desk.pass(10);
+    for t in [2, 3] {
+        desk.request(c(0), t, b"y"); // a client waits (PB-4)
+    }
+    assert_eq!(desk.sent(Kind::Commit), 0);
+}
+
+/// RC-5: what it voted for before is not said again in a rejoin, to nobody who lacks it.
+#[test]
+fn l31_no_vote_is_said_again_in_a_rejoin() {
+    let mut desk = rejoins_while_it_votes();
+    let before = desk.sent(Kind::Prepare);
+    for from in [R0, R2, R3] {
+        desk.pass(300);
+        status(&mut desk, from, 2, 5 << 20);
+    }
+    assert_eq!((desk.sent(Kind::Prepare), desk.sent(Kind::Commit)), (before, 0));
+}
+
+/// RC-5: nor is a SUSPECT.
+#[test]
+fn l31_no_suspicion_is_said_again_in_a_rejoin() {
+    let mut desk = restarted(R1, vec![]);
+    for from in [R0, R2] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let digest = desk.batch(c(0), 1, b"x").requests().next().unwrap().digest;
+    desk.request(c(0), 1, b"x");
+    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    desk.pass(3_000);
+    assert!(desk.sent(Kind::Suspect) > 0);
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 1, &echoes, 0);
+    desk.forget();
+    desk.pass(3_000);
+    assert!(desk.sent(Kind::Status) > 0);
+    assert_eq!(desk.sent(Kind::Suspect), 0);
 }
 
 /// The same counter with other random bits is a second start from one image, not this one (§14.3).

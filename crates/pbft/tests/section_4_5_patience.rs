@@ -8,6 +8,7 @@ use desk::{Desk, MS, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
 use quorate_pbft::config::{Config, ConfigError, Durability, HOUR_NS, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
+use quorate_wire::Batch;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, ViewNum};
 use quorate_wire::message::{Bitmap, BodyMessage, Echoes, Kind, Start, Status};
 
@@ -82,9 +83,9 @@ fn what_is_proposed_and_goes_nowhere_is_held_against_the_primary() {
     assert!(suspects(&desk));
 }
 
-/// B8: a primary whose window is always full of others' requests is suspected all the same.
-#[test]
-fn b8_a_full_window_is_no_excuse_for_ever() {
+/// A primary orders another client's requests, so that its window is always full, and ignores one request. `batch` makes
+/// the batch with the n-th of the others' requests.
+fn is_suspected_for_a_full_window(batch: impl Fn(&mut Desk, u64) -> Batch) {
     let mut desk = Desk::with(R2, 4, 1, |config| {
         config.request_auth = RequestAuth::SigMac;
         (config.checkpoint_interval, config.window) = (128, 256);
@@ -94,8 +95,7 @@ fn b8_a_full_window_is_no_excuse_for_ever() {
     desk.frame(&ignored);
     let mut waiting = std::collections::VecDeque::new();
     for seq in 1..=20 * pipeline {
-        let frame = desk.request_frame_with(c(0), seq, b"friend", false, true);
-        let batch = desk.batch_of(&[frame]);
+        let batch = batch(&mut desk, seq);
         desk.pre_prepare(R0, 0, seq, &batch);
         waiting.push_back((seq, batch.digest()));
         if seq > pipeline {
@@ -114,38 +114,23 @@ fn b8_a_full_window_is_no_excuse_for_ever() {
     panic!("nobody minds that a client is ignored");
 }
 
+/// B8: a primary whose window is always full of others' requests is suspected all the same.
+#[test]
+fn b8_a_full_window_is_no_excuse_for_ever() {
+    is_suspected_for_a_full_window(|desk, seq| {
+        let frame = desk.request_frame_with(c(0), seq, b"friend", false, true);
+        desk.batch_of(&[frame])
+    });
+}
+
 /// L29: the same where the others' requests are separate: their bodies come apart from the proposals that name them.
 #[test]
 fn l29_separate_requests_pass_over_as_others_do() {
-    let mut desk = Desk::with(R2, 4, 1, |config| {
-        config.request_auth = RequestAuth::SigMac;
-        (config.checkpoint_interval, config.window) = (128, 256);
-    });
-    let pipeline = desk.config.pipeline;
-    let ignored = desk.request_frame_with(c(2), 1, b"me", false, true);
-    desk.frame(&ignored);
-    let long = [0; 2000];
-    let mut waiting = std::collections::VecDeque::new();
-    for seq in 1..=20 * pipeline {
-        let frame = desk.request_frame_with(c(0), seq, &long, false, true);
+    is_suspected_for_a_full_window(|desk, seq| {
+        let frame = desk.request_frame_with(c(0), seq, &[0; 2000], false, true);
         desk.frame(&frame);
-        let batch = desk.separate_batch_of(&[frame]);
-        desk.pre_prepare(R0, 0, seq, &batch);
-        waiting.push_back((seq, batch.digest()));
-        if seq > pipeline {
-            let (seq, digest) = waiting.pop_front().unwrap();
-            for from in [R1, R3] {
-                desk.prepare(from, 0, seq, digest);
-                desk.commit(from, 0, seq, digest);
-            }
-        }
-        desk.pass(10);
-        if suspects(&desk) {
-            assert!(seq > 2 * pipeline, "its turn had not come");
-            return;
-        }
-    }
-    panic!("nobody minds that a client is ignored");
+        desk.separate_batch_of(&[frame])
+    });
 }
 
 /// L29, TM-5: the primary's last STATUS shows a window that has ended, and it proposes beyond that. It lacks no CHECKPOINTs.

@@ -98,6 +98,16 @@ fn a_commit_rides_on_the_next_prepare() {
     assert_eq!(desk.sent(Kind::Commit), 1);
 }
 
+/// PB-4: without tentative execution the batch waits for its commits, and the client with it.
+#[test]
+fn a_commit_does_not_wait_for_a_carrier_if_the_execution_waits_for_it() {
+    let mut desk = Desk::with(R1, 4, 1, |config| (config.piggyback, config.tentative) = (true, false));
+    let a = desk.batch(c(0), 1, b"a");
+    desk.pre_prepare(R0, 0, 1, &a);
+    desk.prepare(R2, 0, 1, a.digest());
+    assert_eq!(desk.sent(Kind::Commit), 1);
+}
+
 /// PB-4: a read waits for commits, and not only where it is queued. A replica with the others' commits is ready to
 /// serve it, while these wait for the one that it still holds back.
 #[test]

@@ -153,6 +153,11 @@ impl Endpoint {
         self.outbox.hold(held);
     }
 
+    /// Drops every frame that is held, as if the network had lost it.
+    pub fn drop_held(&mut self) {
+        self.outbox.drop_held();
+    }
+
     /// Everything up to `lsn` is durable. Returns whether that is news.
     pub fn note_durable(&mut self, lsn: Lsn) -> bool {
         self.outbox.note_durable(lsn)

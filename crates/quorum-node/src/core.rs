@@ -336,7 +336,9 @@ impl Core {
             }
             if worked {
                 idle.reset();
-            } else {
+            }
+            // What has come in that time ends the sleep at once.
+            if !worked || self.waiting == Waiting::Block {
                 self.rest(&mut idle, (now_ns, self.due().min(until_ns)), None, || false)?;
             }
         }

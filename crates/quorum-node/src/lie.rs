@@ -21,7 +21,20 @@ pub enum Lie {
     Inflate,
     /// Answers half of the clients with made-up values.
     Equivocate,
+    /// Answers readers with a made-up value under the true counter.
+    FakeSame,
+    /// Leaves half of its messages out.
+    Omit,
+    /// Takes its time for every message.
+    Slow,
+    /// Signatures that are not valid.
+    BadCrypto,
+    /// BFT-BC, optimized: approves another version than the next.
+    Mispredict,
 }
+
+/// What a slow server takes for each message.
+const SLOW: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Lie {
     /// Every way, with its name and what it does.
@@ -31,6 +44,15 @@ impl Lie {
         (Self::Silent, "silent", "answers writers, and no reader"),
         (Self::Inflate, "inflate", "names the largest possible version"),
         (Self::Equivocate, "equivocate", "answers half of the clients with made-up values"),
+        (Self::FakeSame, "fake-same", "answers readers with a made-up value that has the current counter"),
+        (Self::Omit, "omit", "omits half of its messages"),
+        (Self::Slow, "slow", "takes 5 ms for each message"),
+        (Self::BadCrypto, "bad-crypto", "sends invalid signatures and certificates"),
+        (
+            Self::Mispredict,
+            "mispredict",
+            "approves a version that no client asked for (bft-bc, optimized variants)",
+        ),
     ];
 
     /// Returns the way with this name.
@@ -65,9 +87,25 @@ impl Lie {
                 *told += 1;
                 return false;
             }
-            Self::FakeValue => fake(&mut message.body, told),
-            Self::Equivocate if half => fake(&mut message.body, told),
+            Self::FakeValue => fake(&mut message.body, 1, told),
+            Self::FakeSame => fake(&mut message.body, 0, told),
+            Self::Equivocate if half => fake(&mut message.body, 1, told),
             Self::Inflate => inflate(&mut message.body, told),
+            Self::Omit => {
+                *told += 1;
+                return told.is_multiple_of(2);
+            }
+            Self::Slow => {
+                *told += 1;
+                std::thread::sleep(SLOW);
+            }
+            Self::BadCrypto => spoil(&mut message.body, told),
+            Self::Mispredict => {
+                if let Body::ReadTsPrepReply { opt: Some((version, _)), .. } = &mut message.body {
+                    *told += 1;
+                    version.val = version.val.saturating_add(1);
+                }
+            }
             Self::Forget | Self::Silent | Self::Equivocate => {}
         }
         true
@@ -83,18 +121,18 @@ pub(crate) enum Seen {
     Answered(Body),
 }
 
-/// Puts a made-up value under a version of its own.
+/// Puts a made-up value under a version of its own, whose counter is this much ahead.
 #[allow(clippy::wildcard_enum_match_arm, reason = "what is not falsified is honest, whatever it is")]
-fn fake(body: &mut Body, told: &mut u64) {
+fn fake(body: &mut Body, ahead: u64, told: &mut u64) {
     *told += 1;
     let made_up: Value = Arc::from(format!("a lie, number {told}").into_bytes());
     match body {
         Body::Val { version, value, .. } => {
-            (version.val, version.digest) = (version.val.saturating_add(1), value_digest(&made_up));
+            (version.val, version.digest) = (version.val.saturating_add(ahead), value_digest(&made_up));
             *value = made_up;
         }
         Body::RdVal { version, value, proof, .. } => {
-            (version.val, version.digest) = (version.val.saturating_add(1), value_digest(&made_up));
+            (version.val, version.digest) = (version.val.saturating_add(ahead), value_digest(&made_up));
             (*value, *proof) = (made_up, Proof { signature: Some([7; 64]), evidence: None });
         }
         Body::BcReadReply { value, .. } => *value = made_up,
@@ -113,6 +151,25 @@ fn inflate(body: &mut Body, told: &mut u64) {
         | Body::ReadTsPrepReply { pcert, .. }
         | Body::BcReadReply { pcert, .. } => {
             pcert.version.val = u64::MAX;
+        }
+        _ => *told -= 1,
+    }
+}
+
+/// Spoils signatures and certificates.
+#[allow(clippy::wildcard_enum_match_arm, reason = "what is not falsified is honest, whatever it is")]
+fn spoil(body: &mut Body, told: &mut u64) {
+    *told += 1;
+    match body {
+        Body::Tsr { signature: Some(signature), .. }
+        | Body::PrepareReply { signature, .. }
+        | Body::WriteReply { signature, .. }
+        | Body::ReadTsPrepReply { opt: Some((_, signature)), .. }
+        | Body::Val { signature: Some(signature), .. }
+        | Body::RdVal { proof: Proof { signature: Some(signature), .. }, .. }
+        | Body::Fstore { proof: Proof { signature: Some(signature), .. }, .. } => signature[0] ^= 1,
+        Body::ReadTsReply { pcert, .. } | Body::BcReadReply { pcert, .. } => {
+            pcert.version.val = pcert.version.val.saturating_add(1);
         }
         _ => *told -= 1,
     }

@@ -303,7 +303,7 @@ fn kind(
         core.invoke(clock.mono_ns(), object, call);
         loop {
             let now_ns = clock.mono_ns();
-            let worked = core.turn(now_ns).map_err(|error| broken(&error))?;
+            core.turn(now_ns).map_err(|error| broken(&error))?;
             if let Some((_, result)) = core.take_done() {
                 let ended = begin.elapsed();
                 if result.is_err() {
@@ -317,7 +317,8 @@ fn kind(
             if begin.elapsed() > HUNG {
                 return Err(Trouble::new(Kind::Network, "an operation did not end"));
             }
-            if blocks && !worked {
+            // What has come in that time ends the sleep at once.
+            if blocks {
                 let due = (now_ns, core.due());
                 core.rest(&mut idle, due, None, || false).map_err(|error| broken(&error))?;
             }

@@ -269,7 +269,9 @@ impl Server {
             }
             if worked {
                 idle.reset();
-            } else {
+            }
+            // One that sleeps at once does not look again: what has come in that time ends its sleep.
+            if !worked || self.waiting == Waiting::Block {
                 self.link
                     .rest(&mut idle, (now_ns, self.drive.due()), None, || false)
                     .map_err(|error| failed(&error))?;
@@ -307,6 +309,10 @@ impl Server {
             if !self.was_lost && !self.around.store.has_batch() {
                 self.answer();
                 self.link.flush_packed();
+                // The sleep that follows ends at once if there is more: looking would find nothing most times.
+                if self.waiting == Waiting::Block {
+                    break;
+                }
             }
         }
         self.settle(now_ns)?;

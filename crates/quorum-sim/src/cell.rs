@@ -6,6 +6,7 @@ use quorate_quorum::step::Path;
 use quorate_quorum::{Protocol, Settings, Thresholds};
 
 use crate::checker;
+use crate::client_profile::ClientProfile;
 use crate::guest::Guest;
 use crate::history::Kind;
 use crate::keys::Jobs;
@@ -77,6 +78,8 @@ pub struct Cell {
     pub faulty: u16,
     /// What they do.
     pub profile: Profile,
+    /// Clients that are not good: how many, and what they do.
+    pub rogues: Option<(u16, ClientProfile)>,
     /// How clients of BFT-BC authenticate.
     pub client_auth: ClientAuth,
     /// MINIMAL-F: relay before the acknowledgement.
@@ -124,6 +127,7 @@ impl Cell {
             load: Load::new(f, kind, model),
             faulty: 0,
             profile: Profile::FakeValue,
+            rogues: None,
             client_auth: ClientAuth::Mac,
             relay_first: false,
             guest: None,
@@ -193,8 +197,17 @@ impl Cell {
             let place = usize::from(reader) + 1 + usize::from(load.kind == Kind::Read);
             lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7, place);
         }
+        if let Some((number, profile)) = self.rogues {
+            let others = usize::from(load.readers) + 1 + usize::from(load.kind == Kind::Read);
+            for rogue in 0..usize::from(number) {
+                lab.rogue(profile, think, others + rogue);
+            }
+        }
         if !lab.run(Some(measured)) {
-            return Err("the measured client hangs".to_string());
+            return Err(match lab.failed(measured) {
+                Some(failure) => format!("an operation of the measured client failed: {failure}"),
+                None => "an operation of the measured client never ended".to_string(),
+            });
         }
         let samples = lab.samples(measured, load.warm_up);
         let done = lab.history.operations[before..].iter().filter(|one| one.responded.is_some()).count();
@@ -316,5 +329,71 @@ mod tests {
             let listens = matches!(protocol, Protocol::MinimalC | Protocol::MinimalF);
             assert_eq!(row.listener_any > 0.0, listens, "{} {row:?}", protocol.name());
         }
+    }
+
+    fn small(protocol: Protocol, kind: Kind) -> Cell {
+        let mut cell = Cell::new(protocol, 1, kind, Model::sim2006(30));
+        (cell.load.operations, cell.load.warm_up, cell.load.readers) = (60, 5, 1);
+        cell.load.writer = kind == Kind::Read;
+        cell
+    }
+
+    /// §10: no profile of a server that a protocol tolerates makes it fail.
+    #[test]
+    fn every_profile_of_a_server_is_tolerated() {
+        for (protocol, _) in Protocol::ALL {
+            for (profile, _) in Profile::ALL.iter().filter(|(profile, _)| profile.fits(*protocol)) {
+                for kind in [Kind::Read, Kind::Write] {
+                    let mut cell = small(*protocol, kind);
+                    (cell.faulty, cell.profile) = (1, *profile);
+                    let verdict = cell.run().map(|row| row.verdict);
+                    assert_eq!(verdict, Ok(Ok(())), "{} {profile:?} {kind:?}", protocol.name());
+                }
+            }
+        }
+    }
+
+    /// §8, §10: MINIMAL-F and BFT-BC tolerate every faulty client but one that uses up the counter of MINIMAL-F, which
+    /// the setting `evidence` prevents. PHALANX tolerates one that stops. MINIMAL-C tolerates none that writes.
+    #[test]
+    fn faulty_clients_are_tolerated_as_the_protocols_say() {
+        for (protocol, _) in Protocol::ALL {
+            for (profile, name, _) in ClientProfile::ALL.iter().filter(|(it, ..)| it.fits(*protocol)) {
+                let mut cell = small(*protocol, Kind::Read);
+                cell.rogues = Some((1, *profile));
+                // A later write of a good client would end the reads.
+                cell.load.writer = *protocol != Protocol::MinimalC;
+                let outcome = cell.run().map(|row| row.verdict);
+                let half = matches!(
+                    profile,
+                    ClientProfile::CrashMidWrite | ClientProfile::PartialWrite | ClientProfile::Poison
+                );
+                if *protocol == Protocol::MinimalC && half {
+                    assert!(outcome.unwrap_err().contains("never ended"), "{name}");
+                } else {
+                    assert_eq!(outcome, Ok(Ok(())), "{} {name}", protocol.name());
+                }
+            }
+        }
+        for (protocol, burnt) in [(Protocol::Phalanx, true), (Protocol::MinimalF, true), (OPTIMIZED, false)] {
+            let mut cell = small(protocol, Kind::Write);
+            cell.rogues = Some((1, ClientProfile::TsExhaust));
+            match cell.run() {
+                Ok(row) => assert!(!burnt && row.verdict == Ok(()), "{}", protocol.name()),
+                Err(says) => assert!(burnt && says.contains("used up"), "{}: {says}", protocol.name()),
+            }
+        }
+    }
+
+    /// §11.4: with delays of one's own, a read takes the way to the q-th server and back.
+    #[test]
+    fn a_matrix_of_delays_of_ones_own_counts_in_both_directions() {
+        let rows = ["0,9,9,9,1", "9,0,9,9,2", "9,9,0,9,3", "9,9,9,0,40", "10,20,30,40,0"];
+        let own = crate::geo::Delays::parse(&rows.join("\n"), 5).unwrap();
+        let model = Model::Geo { regions: (0..5).collect(), jitter: 0, own: Some(own) };
+        let mut cell = Cell::new(Protocol::MinimalC, 1, Kind::Read, model);
+        (cell.load.operations, cell.load.warm_up) = (5, 0);
+        let mean = cell.run().unwrap().latency.mean();
+        assert!((mean - 33.0).abs() < 1e-6, "{mean}");
     }
 }

@@ -20,6 +20,56 @@ const ROUND_TRIPS: [f64; 45] = [
     285.0, // TOK
 ];
 
+/// The longest delay of a matrix, in milliseconds.
+const DELAY_MAX: f64 = 60_000.0;
+
+/// One-way delays between places of one's own, in milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delays(Vec<Vec<f64>>);
+
+impl Delays {
+    /// Reads a matrix of `places` lines with as many numbers each. Empty lines and lines that begin with `#` do not count.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the number of the line.
+    pub fn parse(text: &str, places: usize) -> Result<Self, String> {
+        let mut rows = Vec::new();
+        for (line, row) in (1..).zip(text.lines()) {
+            let row = row.trim();
+            if row.is_empty() || row.starts_with('#') {
+                continue;
+            }
+            if rows.len() == places {
+                return Err(format!("line {line}: more than {places} lines of delays"));
+            }
+            let mut numbers = Vec::new();
+            for word in row.split(',').map(str::trim) {
+                let delay = word.parse().ok().filter(|delay| (0.0..=DELAY_MAX).contains(delay));
+                let what = || format!("line {line}: `{word}` is not a delay of 0 to {DELAY_MAX} ms");
+                numbers.push(delay.ok_or_else(what)?);
+            }
+            if numbers.len() != places {
+                return Err(format!("line {line}: {} delays, expected {places}", numbers.len()));
+            }
+            rows.push(numbers);
+        }
+        if rows.len() != places {
+            let last = text.lines().count();
+            return Err(format!(
+                "line {last}: the file ends after {} of {places} lines of delays",
+                rows.len()
+            ));
+        }
+        Ok(Self(rows))
+    }
+
+    /// Returns the delay from one place to another.
+    pub fn between(&self, from: usize, to: usize) -> f64 {
+        self.0.get(from).and_then(|row| row.get(to)).copied().unwrap_or(0.0)
+    }
+}
+
 /// Returns the number of a region.
 pub fn region(name: &str) -> Option<usize> {
     REGIONS.iter().position(|region| *region == name)
@@ -47,6 +97,23 @@ pub fn phase(client: usize, servers: &[usize], q: usize, own: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_matrix_of_delays_is_read_and_its_mistakes_have_lines() {
+        let delays = Delays::parse("# to 0, to 1\n0, 1.5\n\n20,0\n", 2).unwrap();
+        assert!((delays.between(0, 1) - 1.5).abs() < 1e-9 && (delays.between(1, 0) - 20.0).abs() < 1e-9);
+        for (text, says) in [
+            ("0,1\n\n2,x\n", "line 3: `x`"),
+            ("0,1\n2,-1\n", "line 2: `-1`"),
+            ("0,1\n2,NaN\n", "line 2: `NaN`"),
+            ("0,1\n2,0,3\n", "line 2: 3 delays, expected 2"),
+            ("0,1\n# no more\n", "line 2: the file ends after 1 of 2"),
+            ("0,1\n1,0\n1,1\n", "line 3: more than 2"),
+        ] {
+            let error = Delays::parse(text, 2).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
 
     /// The check values of §11.4, within 2 ms.
     #[test]

@@ -3,19 +3,32 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorate_quorum::step::{Call, Outcome, Path};
+use quorate_quorum::step::{Call, Failure, Outcome, Path};
 use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Action, Body, Input, Message, Out, Process, Protocol, ServerId, Settings};
 use quorate_wire::{ClientId, Principal};
 
+use crate::client_profile::{ClientProfile, Part};
 use crate::guest::{self, Guest};
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Kind, Operation, Rogue};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
 use crate::model::{Costs, Model, UNIT, ticks};
 use crate::placement::Placement;
 use crate::profile::{Behaviour, Group, Scene};
 use crate::rng::Rng;
+use crate::rogue::Actor;
+
+/// Calls of a machine: an operation begins, a client with a script acts, a client is stopped.
+const INVOKE: u64 = 0;
+const ACT: u64 = 1;
+const STOP: u64 = 2;
+/// How long a client with a script rests between acts: its own time, stretched to that of machines of 2006.
+const REST: u64 = 40;
+/// An operation that takes longer never ends.
+const LONGEST: u64 = 60_000 * UNIT;
+/// When a client is stopped.
+const STOP_AFTER: u64 = 100 * UNIT;
 
 /// The object of every cell.
 const OBJECT: ObjectId = ObjectId([6; 32]);
@@ -75,9 +88,14 @@ struct Host {
     me: Principal,
     process: Box<dyn Process + Send>,
     behaviour: Option<Box<dyn Behaviour>>,
+    /// A client with a script, in the place of the process.
+    actor: Option<Box<dyn Actor>>,
     job: Option<Loop>,
-    started: Option<(u64, usize)>,
+    /// When the operation began, and its place in the history, which has those of good clients only.
+    started: Option<(u64, Option<usize>)>,
     finished: usize,
+    /// Why its last operation has no result.
+    failed: Option<Failure>,
     samples: Vec<Measured>,
 }
 
@@ -155,9 +173,11 @@ impl Lab {
             me,
             process,
             behaviour: None,
+            actor: None,
             job,
             started: None,
             finished: 0,
+            failed: None,
             samples: Vec::new(),
         });
         self.machines.add_on(machine)
@@ -176,8 +196,42 @@ impl Lab {
         let process = guest::client(self.guest, me, &self.settings);
         let n = self.settings.thresholds.servers().count();
         let host = self.add(me.into(), process, Some(job), self.placement.of_client(place, n));
-        self.machines.call(host, delay, 0);
+        self.machines.call(host, delay, INVOKE);
         host
+    }
+
+    /// Adds a client that is not good.
+    pub(crate) fn rogue(&mut self, profile: ClientProfile, think: u64, place: usize) {
+        let part = profile.part(self.settings.protocol, OBJECT);
+        let (kind, delay) =
+            (if let Part::Behind(_, false) = part { Kind::Read } else { Kind::Write }, UNIT / 3);
+        let host = self.client(Loop { kind, think, operations: 0 }, delay, place);
+        if let Principal::Client(client) = self.hosts[host].me {
+            self.history.rogues.push(Rogue { client, stopped: None });
+        }
+        match part {
+            Part::Behind(behaviour, _) => self.hosts[host].behaviour = Some(behaviour),
+            Part::Script(actor, stopped) => {
+                (self.hosts[host].actor, self.hosts[host].job) = (Some(actor), None);
+                self.machines.call(host, delay, ACT);
+                if stopped {
+                    self.machines.call(host, STOP_AFTER, STOP);
+                }
+            }
+        }
+    }
+
+    /// Servers hear that a client is stopped.
+    fn stop(&mut self, host: usize) {
+        let Principal::Client(client) = self.hosts[host].me else { return };
+        for server in 0..self.settings.thresholds.n() {
+            self.step(server, &Input::Access { client, allowed: false });
+        }
+        self.group.stopped.insert(client);
+        let time = self.machines.next_number();
+        for rogue in self.history.rogues.iter_mut().filter(|rogue| rogue.client == client) {
+            rogue.stopped = Some(time);
+        }
     }
 
     /// Gives a client that is idle something new to do.
@@ -185,13 +239,18 @@ impl Lab {
         self.hosts[host].job = Some(job);
         self.hosts[host].finished = 0;
         self.hosts[host].samples.clear();
-        self.machines.call(host, 1, 0);
+        self.machines.call(host, 1, INVOKE);
     }
 
     /// Nothing happens any more: what is counted begins here, and the network serves server 0 first.
     pub(crate) fn settle(&mut self) {
         self.jobs = Jobs::default();
         self.machines.settle();
+    }
+
+    /// Returns why an operation of a client has no result.
+    pub(crate) fn failed(&self, host: usize) -> Option<Failure> {
+        self.hosts[host].failed
     }
 
     /// Returns what everybody did since it was settled.
@@ -217,13 +276,26 @@ impl Lab {
             {
                 return true;
             }
+            if until.is_some_and(|host| self.is_over(host)) {
+                return false;
+            }
             match self.machines.next_event() {
                 None => return until.is_none(),
+                Some(Event::Called { host, tag: ACT }) => {
+                    self.act(host, |actor, scene| actor.tick(scene));
+                }
+                Some(Event::Called { host, tag: STOP }) => self.stop(host),
                 Some(Event::Called { host, .. }) => self.invoke(host),
                 Some(Event::Worked { host, work }) => self.finish(host, work),
                 Some(Event::Received { host, from, message }) => self.deliver(host, from, &message),
             }
         }
+    }
+
+    /// Says whether the operation of a client has failed, or never ends.
+    fn is_over(&self, host: usize) -> bool {
+        let Host { failed, started, .. } = &self.hosts[host];
+        failed.is_some() || started.is_some_and(|(begun, _)| self.machines.now() - begun > LONGEST)
     }
 
     fn invoke(&mut self, host: usize) {
@@ -240,17 +312,20 @@ impl Lab {
                 (Call::Write(value.as_slice().into()), value)
             }
         };
-        let invoked = self.machines.next_number();
-        self.hosts[host].started = Some((self.machines.now(), self.history.operations.len()));
-        self.history.operations.push(Operation {
-            client,
-            object: OBJECT,
-            kind: job.kind,
-            invoked,
-            responded: None,
-            value,
-            version: None,
-        });
+        let place = (!self.history.is_rogue(client)).then_some(self.history.operations.len());
+        self.hosts[host].started = Some((self.machines.now(), place));
+        if place.is_some() {
+            let invoked = self.machines.next_number();
+            self.history.operations.push(Operation {
+                client,
+                object: OBJECT,
+                kind: job.kind,
+                invoked,
+                responded: None,
+                value,
+                version: None,
+            });
+        }
         self.hosts[host].samples.push(Measured::begun(job.kind, &self.settings));
         self.step(host, &Input::Invoke { object: OBJECT, call });
     }
@@ -261,6 +336,9 @@ impl Lab {
             (last.extra, last.listener_any) = (last.extra + extra, last.listener_any || heard);
         }
         let from = self.hosts[from].me;
+        if self.hosts[host].actor.is_some() {
+            return self.act(host, |actor, scene| actor.message(from, message, scene));
+        }
         let pass = self.behave(host, |behaviour, scene| behaviour.incoming(from, message, scene));
         if pass.unwrap_or(true) {
             self.step(host, &Input::Message { from, message });
@@ -273,10 +351,22 @@ impl Lab {
         host: usize,
         act: impl FnOnce(&mut Box<dyn Behaviour>, &mut Scene<'_>) -> T,
     ) -> Option<T> {
-        let place = &mut self.hosts[host];
-        let behaviour = place.behaviour.as_mut()?;
+        let mut behaviour = self.hosts[host].behaviour.take()?;
+        let result = self.play(host, |scene| act(&mut behaviour, scene));
+        self.hosts[host].behaviour = Some(behaviour);
+        Some(result)
+    }
+
+    /// Lets a client with a script act.
+    fn act(&mut self, host: usize, act: impl FnOnce(&mut Box<dyn Actor>, &mut Scene<'_>)) {
+        let Some(mut actor) = self.hosts[host].actor.take() else { return };
+        self.play(host, |scene| act(&mut actor, scene));
+        self.hosts[host].actor = Some(actor);
+    }
+
+    fn play<T>(&mut self, host: usize, act: impl FnOnce(&mut Scene<'_>) -> T) -> T {
         let mut scene = Scene {
-            me: place.me,
+            me: self.hosts[host].me,
             now: self.machines.now() / 1000,
             settings: &self.settings,
             rng: &mut self.machines.rng,
@@ -285,13 +375,19 @@ impl Lab {
             sends: Vec::new(),
             tick: None,
         };
-        let result = act(behaviour, &mut scene);
-        for (_, to, message) in scene.sends {
-            if let Some(to) = self.numbers.get(&to.to_wire()) {
-                self.machines.send(host, *to, message);
+        let result = act(&mut scene);
+        let Scene { sends, tick, .. } = scene;
+        for (delay, to, message) in sends {
+            match self.numbers.get(&to.to_wire()) {
+                Some(to) if delay > 0 => self.machines.send_after(host, *to, message, delay * 1000),
+                Some(to) => self.machines.send(host, *to, message),
+                None => {}
             }
         }
-        Some(result)
+        if let Some(after) = tick {
+            self.machines.call(host, after * 1000 * REST, ACT);
+        }
+        result
     }
 
     fn step(&mut self, host: usize, input: &Input<'_>) {
@@ -313,7 +409,10 @@ impl Lab {
                         work.sends.push_back((*to, message));
                     }
                 }
-                Action::Done { result, .. } => work.done = result.ok(),
+                Action::Done { result: Ok(outcome), .. } => work.done = Some(outcome),
+                Action::Done { result: Err(failure), .. } => {
+                    self.hosts[host].failed = Some(failure);
+                }
                 Action::Persist(_) | Action::SetTimer { .. } | Action::Reject { .. } => {}
             }
         }
@@ -343,10 +442,11 @@ impl Lab {
     fn done(&mut self, host: usize, outcome: &Outcome) {
         let Some((started, operation)) = self.hosts[host].started.take() else { return };
         let responded = self.machines.next_number();
-        let record = &mut self.history.operations[operation];
-        record.responded = Some(responded);
-        record.version = Some(outcome.version);
-        record.value = outcome.value.to_vec();
+        if let Some(record) = operation.map(|operation| &mut self.history.operations[operation]) {
+            record.responded = Some(responded);
+            record.version = Some(outcome.version);
+            record.value = outcome.value.to_vec();
+        }
         let now = self.machines.now();
         let place = &mut self.hosts[host];
         place.finished += 1;
@@ -356,7 +456,7 @@ impl Lab {
         }
         let Some(job) = place.job.clone() else { return };
         if job.operations == 0 || place.finished < job.operations {
-            self.machines.call(host, job.think, 0);
+            self.machines.call(host, job.think, INVOKE);
         }
     }
 }

@@ -25,6 +25,7 @@
 
 pub mod cell;
 pub mod checker;
+pub mod client_profile;
 pub mod geo;
 pub mod guest;
 pub mod hand;

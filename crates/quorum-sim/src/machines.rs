@@ -46,6 +46,8 @@ pub enum Event<M, W> {
 #[derive(Debug)]
 enum Step<M, W> {
     Out(Event<M, W>),
+    /// Is put into the queue of its sender.
+    Late(usize, usize, M),
     Sent(usize, usize, M),
     Carried(usize, usize, M),
     Arrived(usize, usize, M),
@@ -175,6 +177,11 @@ impl<M: Payload, W> Machines<M, W> {
         self.hosts[host].sending.push_back((to, message));
     }
 
+    /// Puts a message into the queue of a machine after a delay.
+    pub fn send_after(&mut self, host: usize, to: usize, message: M, delay: u64) {
+        self.after(delay, Step::Late(host, to, message));
+    }
+
     /// Occupies the processor of a machine whose event is handled.
     pub fn work(&mut self, host: usize, cost: u64, work: W) {
         self.hosts[host].work.push_back((cost, work));
@@ -214,6 +221,10 @@ impl<M: Payload, W> Machines<M, W> {
                     self.processor(host).busy &= !occupied;
                     self.handled = Some(host);
                     return Some(event);
+                }
+                Step::Late(host, to, message) => {
+                    self.send(host, to, message);
+                    self.serve(host);
                 }
                 Step::Sent(host, to, message) => {
                     self.processor(host).busy = false;

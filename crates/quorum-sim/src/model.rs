@@ -42,6 +42,8 @@ pub enum Model {
         regions: Vec<usize>,
         /// The deviation of the random part, in percent.
         jitter: u64,
+        /// Delays between places of one's own, in the place of those between regions.
+        own: Option<geo::Delays>,
     },
 }
 
@@ -91,9 +93,13 @@ impl Model {
                 let extra = -(1.0 - rng.fraction()).ln() * ticks(*wire) * ticks(*jitter) / 100.0;
                 Some(*wire + whole(extra))
             }
-            Self::Geo { regions, jitter } => {
+            Self::Geo { regions, jitter, own } => {
                 let at = |index: usize| regions.get(index).copied().unwrap_or(0);
-                let half = geo::round_trip(at(from), at(to)) / 2.0 * ticks(UNIT);
+                let half = match own {
+                    Some(delays) => delays.between(at(from), at(to)),
+                    None => geo::round_trip(at(from), at(to)) / 2.0,
+                };
+                let half = half * ticks(UNIT);
                 // A normal variable by the sum of twelve uniform ones.
                 let normal: f64 = (0..12).map(|_| rng.fraction()).sum::<f64>() - 6.0;
                 Some(whole(half * (normal * ticks(*jitter) / 100.0).exp()))

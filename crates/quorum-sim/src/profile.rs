@@ -7,13 +7,19 @@ use std::sync::Arc;
 use quorate_quorum::cert::{PrepareCert, WriteCert};
 use quorate_quorum::crypto::{Signature, Statement};
 use quorate_quorum::message::{Op, Proof, Rid};
-use quorate_quorum::settings::Protocol;
 use quorate_quorum::version::{ObjectId, Value, Version, value_digest};
 use quorate_quorum::{Body, Message, ServerId, Settings};
 use quorate_wire::{ClientId, Principal};
 
 use crate::keys::Keys;
 use crate::rng::Rng;
+
+mod names;
+
+pub use names::Profile;
+
+/// How long a server that crashes and starts again is down, and then up.
+const DOWN: u64 = 50_000;
 
 /// What the colluders of a world share.
 #[derive(Debug, Default)]
@@ -81,98 +87,6 @@ pub trait Behaviour {
     fn outgoing(&mut self, to: Principal, message: Message, scene: &mut Scene<'_>);
 }
 
-/// A profile of a faulty server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Stops, for good.
-    Crash,
-    /// A made-up value in place of the stored one, and honest otherwise (the paper's).
-    FakeValue,
-    /// A fabricated value at the same version number.
-    FakeSame,
-    /// A fabricated value at a much larger version.
-    FakeInflated,
-    /// A fabricated value at a random version.
-    FakeRandom,
-    /// Acknowledges stores and forgets them: answers what is old, but genuine.
-    AckNoStore,
-    /// Leaves messages out at random.
-    Omit,
-    /// Never answers readers, but acknowledges writers.
-    SilentToReaders,
-    /// Late but correct.
-    Slow,
-    /// Fakes to some, old versions to others.
-    Equivocate,
-    /// All liars give the same fake.
-    Collude,
-    /// Its first VAL comes only after others have forwarded.
-    LateEntrance,
-    /// Endless fresh fakes to listeners, and word that the listener is gone.
-    ForwardFlood,
-    /// Signatures, certificates and evidence that are not valid.
-    BadCrypto,
-    /// A timestamp far ahead, without its signature.
-    InflateTimestamp,
-    /// Asks the other servers to store, as if it were a client.
-    Impostor,
-    /// BFT-BC: signs optimistically, but another version.
-    Mispredict,
-    /// BFT-BC: answers readers with what a rogue client prepared.
-    Accomplice,
-    /// BFT-BC: the same, but without the value.
-    Withhold,
-}
-
-impl Profile {
-    /// Returns its name in reports.
-    pub fn name(self) -> String {
-        format!("{self:?}").chars().fold(String::new(), |mut name, letter| {
-            if letter.is_ascii_uppercase() && !name.is_empty() {
-                name.push('-');
-            }
-            name.push(letter.to_ascii_lowercase());
-            name
-        })
-    }
-
-    /// Returns the profiles within the model of a protocol.
-    pub fn of(protocol: Protocol) -> Vec<Self> {
-        use Profile::{
-            Accomplice, AckNoStore, BadCrypto, Collude, Crash, Equivocate, FakeInflated, FakeRandom,
-            FakeSame, ForwardFlood, Impostor, InflateTimestamp, LateEntrance, Mispredict, Omit,
-            SilentToReaders, Slow, Withhold,
-        };
-        let mut list = vec![
-            Profile::FakeValue,
-            Crash,
-            FakeSame,
-            FakeInflated,
-            FakeRandom,
-            AckNoStore,
-            Omit,
-            SilentToReaders,
-            Slow,
-            Equivocate,
-            Collude,
-            BadCrypto,
-            Impostor,
-        ];
-        match protocol {
-            Protocol::Phalanx => list.push(InflateTimestamp),
-            Protocol::MinimalC => list.extend([LateEntrance, ForwardFlood]),
-            Protocol::MinimalF => list.extend([LateEntrance, ForwardFlood, InflateTimestamp]),
-            Protocol::BftBc(variant) => {
-                list.extend([Accomplice, Withhold, InflateTimestamp]);
-                if variant.is_optimized() {
-                    list.push(Mispredict);
-                }
-            }
-        }
-        list
-    }
-}
-
 /// A server that follows a profile.
 #[derive(Debug)]
 pub struct Liar {
@@ -181,12 +95,14 @@ pub struct Liar {
     from: u64,
     flood: u32,
     listeners: BTreeMap<Principal, (ObjectId, Rid)>,
+    /// What it goes on answering readers with.
+    first: BTreeMap<ObjectId, Body>,
 }
 
 impl Liar {
     /// Returns a liar that begins at a time.
     pub fn new(profile: Profile, from: u64) -> Self {
-        Self { profile, from, flood: 200, listeners: BTreeMap::new() }
+        Self { profile, from, flood: 200, listeners: BTreeMap::new(), first: BTreeMap::new() }
     }
 
     fn forge(&mut self, object: ObjectId, version: Version, scene: &mut Scene<'_>) -> (Version, Value) {
@@ -322,6 +238,31 @@ impl Liar {
         }
     }
 
+    /// Down for a while, then up for a while, and so on. It keeps what it had.
+    fn is_down(&self, now: u64) -> bool {
+        (now.saturating_sub(self.from) / DOWN).is_multiple_of(2)
+    }
+
+    /// Answers a reader with its first answer about the object.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no answer to a reader is honest")]
+    fn stale(&mut self, object: ObjectId, body: &mut Body) {
+        if !matches!(body, Body::Val { .. } | Body::RdVal { .. } | Body::BcReadReply { .. }) {
+            return;
+        }
+        let mut old = self.first.entry(object).or_insert_with(|| body.clone()).clone();
+        match (&mut old, &*body) {
+            (Body::Val { rid, forwarded, .. }, Body::Val { rid: now, forwarded: it, .. }) => {
+                (*rid, *forwarded) = (*now, *it);
+            }
+            (Body::RdVal { op, .. }, Body::RdVal { op: now, .. }) => *op = *now,
+            (Body::BcReadReply { op, nonce, .. }, Body::BcReadReply { op: now, nonce: it, .. }) => {
+                (*op, *nonce) = (*now, *it);
+            }
+            _ => return,
+        }
+        *body = old;
+    }
+
     fn accomplice(&self, object: ObjectId, body: &mut Body, scene: &mut Scene<'_>) {
         let certs: Vec<(PrepareCert, Value)> = scene
             .group
@@ -354,6 +295,7 @@ impl Behaviour for Liar {
         let object = message.object;
         match (self.profile, &message.body) {
             (Profile::Crash, _) => false,
+            (Profile::CrashRecover, _) => !self.is_down(scene.now),
             (Profile::AckNoStore, Body::Store { op, version, .. }) => {
                 scene.send(from, object, Body::Ack { op: *op, version: *version });
                 false
@@ -413,6 +355,8 @@ impl Behaviour for Liar {
         );
         match self.profile {
             Profile::Crash => return,
+            Profile::CrashRecover if self.is_down(scene.now) => return,
+            Profile::Stale => self.stale(object, body),
             Profile::FakeSame | Profile::FakeInflated | Profile::FakeRandom | Profile::Collude => {
                 self.fake(object, body, scene);
             }
@@ -456,7 +400,9 @@ impl Behaviour for Liar {
                 }
             }
             Profile::Accomplice | Profile::Withhold => self.accomplice(object, body, scene),
-            Profile::Omit
+            Profile::FailureFree
+            | Profile::CrashRecover
+            | Profile::Omit
             | Profile::SilentToReaders
             | Profile::LateEntrance
             | Profile::AckNoStore

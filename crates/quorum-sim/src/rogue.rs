@@ -14,6 +14,7 @@ use quorate_quorum::{Body, Message, ServerId};
 use quorate_wire::{ClientId, Principal};
 
 use crate::profile::{Behaviour, Scene};
+use crate::rng::Rng;
 
 /// What a faulty client does with the messages of a correct one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,15 @@ impl Behaviour for Faulty {
                 Fault::ListenerLeak => {}
             }
         }
+        if let (Body::Prepare { .. } | Body::Write { .. }, Fault::CrashMidWrite(after)) =
+            (&message.body, self.fault)
+        {
+            if self.sent >= after {
+                self.stopped = true;
+                return;
+            }
+            self.sent += 1;
+        }
         if let (Body::Write { .. }, Fault::Partial(mask), Principal::Replica(server)) =
             (&message.body, self.fault, to)
             && mask & (1 << server.0) == 0
@@ -98,6 +108,36 @@ pub trait Actor {
     fn message(&mut self, from: Principal, message: &Message, scene: &mut Scene<'_>);
     /// Acts, and says in `scene.tick` when to act again.
     fn tick(&mut self, scene: &mut Scene<'_>);
+}
+
+/// What a hoarder is out for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// Everything.
+    #[default]
+    All,
+    /// It prepares, stops, and its certificates are written later.
+    Lurk,
+    /// It leaves signed requests with a colluder.
+    PreSign,
+    /// It forges certificates.
+    Forge,
+    /// It asks for versions far ahead.
+    Exhaust,
+}
+
+impl Scheme {
+    /// Returns what it does next: a number of the list in `tick`.
+    fn choose(self, rng: &mut Rng) -> u64 {
+        let some: &[u64] = match self {
+            Self::All => return rng.below(10),
+            Self::Lurk => &[0, 2, 4, 7],
+            Self::PreSign => &[0, 2, 4, 5, 7],
+            Self::Forge => &[0, 2, 4, 9, 9],
+            Self::Exhaust => &[0, 2, 2],
+        };
+        rng.pick(some).unwrap_or(0)
+    }
 }
 
 /// What the hoarder asked to prepare.
@@ -125,6 +165,7 @@ pub struct Hoarder {
     stored: BTreeMap<Version, BTreeMap<ServerId, Signature>>,
     number: u64,
     left: u32,
+    scheme: Scheme,
 }
 
 impl Hoarder {
@@ -140,7 +181,15 @@ impl Hoarder {
             stored: BTreeMap::new(),
             number: 0,
             left: acts,
+            scheme: Scheme::All,
         }
+    }
+
+    /// Returns one that is out for this only.
+    #[must_use]
+    pub fn out_for(mut self, scheme: Scheme) -> Self {
+        self.scheme = scheme;
+        self
     }
 
     fn op(&mut self) -> Op {
@@ -193,7 +242,7 @@ impl Hoarder {
         let me = Self::me(scene);
         let value: Value = [&b"rogue"[..], &scene.rng.bits().to_le_bytes()].concat().into();
         let digest = value_digest(&value);
-        let skip = if scene.rng.one_in(6) { u64::MAX / 2 } else { 0 };
+        let skip = if scene.rng.one_in(6) || self.scheme == Scheme::Exhaust { u64::MAX / 2 } else { 0 };
         let val = before.val.saturating_add(1).saturating_add(skip);
         let version = Version { val, client: me, digest };
         let own = if scene.rng.one_in(2) {
@@ -245,7 +294,7 @@ impl Hoarder {
         value: Value,
         scene: &mut Scene<'_>,
     ) {
-        if !scene.rng.one_in(3) {
+        if !scene.rng.one_in(3) && self.scheme != Scheme::PreSign {
             self.broadcast(&body, scene);
         }
         if self.asked.len() < 24 {
@@ -374,7 +423,7 @@ impl Actor for Hoarder {
         self.collect(scene);
         let stopped = Self::is_stopped(scene);
         let signs = scene.settings.client_auth == ClientAuth::Signature;
-        match scene.rng.below(10) {
+        match self.scheme.choose(scene.rng) {
             0 | 1 => {
                 let body = Body::BcRead { op: self.op(), nonce: 0 };
                 self.broadcast(&body, scene);

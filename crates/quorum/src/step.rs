@@ -151,6 +151,17 @@ pub enum Failure {
     Backlog,
 }
 
+impl core::fmt::Display for Failure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::TimestampExhausted => "the counter of versions is used up",
+            Self::Busy => "the client already has an operation on this object",
+            Self::ValueTooLarge => "the value is too long",
+            Self::Backlog => "too many objects have a store that some server has not acknowledged",
+        })
+    }
+}
+
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reject {

@@ -24,6 +24,7 @@ use crate::rng::Rng;
 
 pub mod backup;
 pub mod client;
+pub mod collector;
 pub mod collusion;
 pub mod maker;
 pub mod mutate;

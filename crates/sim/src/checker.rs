@@ -233,7 +233,18 @@ impl Checkers {
         self.note(verdict);
         let Self { facts, agreement, one_view, checkpoints, promises, .. } = self;
         let verdict = match *milestone {
-            Milestone::Prepared { seq, digest } => agreement.prepared(&facts[id.index()], seq, digest),
+            Milestone::Prepared { seq, digest } => {
+                let truthful = |id: ReplicaId| facts[id.index()].correct && !facts[id.index()].was_faulty;
+                let vote = (facts[id.index()].view, seq, digest);
+                let own = promises.as_ref().is_none_or(|p| p.has_voted(id, vote));
+                let in_one_view = one_view.prepared(id, vote, own, truthful);
+                let in_one_view = in_one_view.map_err(|text| Violation::new("one view (PC-1)", text, &[id]));
+                agreement.prepared(&facts[id.index()], seq, digest).and(in_one_view)
+            }
+            Milestone::Rejoined { .. } => {
+                let (sizes, quorum) = self.votes.sizes();
+                self.exactly_once.lives.rejoined(facts, id, sizes, quorum)
+            }
             Milestone::Committed { seq, digest } => {
                 let on_disks = promises.as_ref().map_or(Ok(()), |p| p.committed(facts, id, seq, digest));
                 let truthful = |id: ReplicaId| facts[id.index()].correct && !facts[id.index()].was_faulty;
@@ -388,6 +399,12 @@ impl Checkers {
             let watcher =
                 promises.as_mut().filter(|_| !promises::is_of_the_first_time(exactly_once, by, kind, body));
             let kept = watcher.map_or(Ok(()), |p| p.sends(by, kind, body));
+            let _ = invariants::for_each_vote(kind, body, |vote| {
+                if !vote.commit {
+                    one_view.agreed(id, (vote.view, vote.seq, vote.digest));
+                }
+                Ok(())
+            });
             let verdict = invariants::for_each_commit(kind, body, |vote| {
                 one_view.voted(id, vote);
                 omniscient.voted(facts, lives, id, vote)

@@ -264,7 +264,7 @@ fn far(place: &Place, arm: Arm, kind: Kind, leader: usize, operations: usize) ->
     // Replica 0 leads.
     regions.rotate_left(leader);
     regions.push(find(&place.client)?);
-    let model = Model::Geo { regions, jitter: 0 };
+    let model = Model::Geo { regions, jitter: 0, own: None };
     let mut row = Point { model, think: 1_000_000, ..Point::new(arm, kind, (1, 0), operations) }.measure()?;
     let led = if arm == SMR { format!(", led by {}", place.servers[leader]) } else { String::new() };
     row.op = format!("{} to {}{led}", place.client, place.servers.join("-"));

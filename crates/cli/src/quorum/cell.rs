@@ -11,29 +11,13 @@ use quorate_quorum_sim::geo;
 use quorate_quorum_sim::history::Kind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::placement::Placement;
-use quorate_quorum_sim::profile::Profile;
 use serde_json::json;
 
 use super::name::{Name, VariantName, protocol};
+use super::profiles;
 use crate::code::Code;
 use crate::fail::{Failure, Outcome};
 use crate::{out, values};
-
-/// What the faulty servers do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum ProfileName {
-    /// Answer readers with a made-up value, as in the paper
-    #[default]
-    Fake,
-    /// Stop
-    Crash,
-    /// Acknowledge values without storing them
-    Forget,
-    /// Answer writers only
-    Silent,
-    /// Send invalid signatures and certificates
-    BadCrypto,
-}
 
 /// What is measured: a register, or replication as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,15 +46,17 @@ enum Measure {
 
 /// Measure one register in simulation
 ///
-/// One client reads or writes, and its operations are measured. Other clients can run at the same time, and servers
-/// can be faulty. Prints the latency with its 95 % confidence interval, and the messages, bytes and signatures of an
-/// operation. Fails if the history of the run is not atomic.
+/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are measured.
+/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence
+/// interval, and the messages, bytes and signatures of an operation. Fails if the history of the run is not atomic.
 ///
 /// --network selects the simulated network:
 ///
-///   lan             a local network of 2006 (the default)
+///   lan             the local network of BQS08, from 2006 (the default)
 ///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
 ///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
+///   geo:FILE        delays between places of your own: a line of FILE for each server, and one for the clients. It has
+///                   the delays in milliseconds to each server and to the clients, separated by commas
 ///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
 ///                   Sending or receiving a message takes LAMBDA units, 0 to 1000
 ///
@@ -80,8 +66,8 @@ enum Measure {
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct Run {
     /// Protocol of the register
-    #[arg(long, value_enum)]
-    protocol: Subject,
+    #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
+    protocol: Option<Subject>,
     /// With --protocol smr: make the leader faulty, so that it proposes nothing
     #[arg(long)]
     faulty_leader: bool,
@@ -94,9 +80,15 @@ pub(super) struct Run {
     /// Number of servers that are faulty, at most f
     #[arg(long, value_name = "B", default_value_t = 0)]
     faulty: u16,
-    /// What the faulty servers do
-    #[arg(long, value_enum, default_value_t)]
-    profile: ProfileName,
+    /// What the faulty servers do: `list` prints the profiles
+    #[arg(long, value_name = "NAME", default_value = "fake-value")]
+    profile: String,
+    /// What faulty clients do: `list` prints the profiles
+    #[arg(long, value_name = "NAME")]
+    client_profile: Option<String>,
+    /// With --client-profile: number of faulty clients
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "client_profile")]
+    faulty_clients: u16,
     /// What the measured client does
     #[arg(long, value_enum, default_value_t)]
     measure: Measure,
@@ -109,7 +101,7 @@ pub(super) struct Run {
     /// Number of measured operations, after a warm-up of N / 10 operations
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = values::count)]
     operations: u64,
-    /// Model of the network: lan, sim:LAMBDA or geo:CLIENT,SERVER,...
+    /// Model of the network: lan, sim:LAMBDA, geo:CLIENT,SERVER,... or geo:FILE
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
     /// Pause of a client between operations: microseconds, or thousandths of a unit with --network sim
@@ -128,6 +120,14 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn run(&self) -> Outcome {
+        if [Some(&self.profile), self.client_profile.as_ref()].contains(&Some(&"list".to_owned())) {
+            profiles::list();
+            return Ok(ExitCode::SUCCESS);
+        }
+        let Some(subject) = self.protocol else {
+            return Err(Failure::new(Code::Usage, "--protocol is missing")
+                .next("quorate quorum run --protocol minimal-c"));
+        };
         let kind = match self.measure {
             Measure::Read => Kind::Read,
             Measure::Write => Kind::Write,
@@ -135,7 +135,7 @@ impl Run {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let model = self.model()?;
         let unit = model.unit();
-        let name = match self.protocol {
+        let name = match subject {
             Subject::Phalanx => Name::Phalanx,
             Subject::MinimalC => Name::MinimalC,
             Subject::MinimalF => Name::MinimalF,
@@ -148,15 +148,13 @@ impl Run {
         }
         let mut cell = Cell::new(protocol(name, self.variant)?, self.f, kind, model);
         cell.faulty = self.faulty;
-        cell.profile = match self.profile {
-            ProfileName::Fake => Profile::FakeValue,
-            ProfileName::Crash => Profile::Crash,
-            ProfileName::Forget => Profile::AckNoStore,
-            ProfileName::Silent => Profile::SilentToReaders,
-            ProfileName::BadCrypto => Profile::BadCrypto,
-        };
+        cell.profile = profiles::of_servers(&self.profile, cell.protocol)?;
+        if let Some(name) = &self.client_profile {
+            cell.rogues = Some((self.faulty_clients, profiles::of_clients(name, cell.protocol)?));
+        }
         cell.load = self.load(cell.load, operations);
-        let row = cell.run().map_err(|says| Failure::new(Code::Value, says))?;
+        cell.settings().map_err(|says| Failure::new(Code::Value, says))?;
+        let row = cell.run().map_err(|says| Failure::new(Code::Stuck, says))?;
         self.finish(cell.protocol.name(), unit, row)
     }
 
@@ -167,7 +165,7 @@ impl Run {
     }
 
     fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> Outcome {
-        if self.variant.is_some() || self.profile != ProfileName::Fake {
+        if self.variant.is_some() || self.profile != "fake-value" || self.client_profile.is_some() {
             let what = "replication is measured without variants, and with servers that answer readers with made-up values";
             return Err(Failure::new(Code::Value, what).at("--protocol"));
         }
@@ -209,6 +207,9 @@ impl Run {
         let Some(regions) = self.network.strip_prefix("geo:") else {
             return Err(wrong(format!("no network `{}`", self.network)));
         };
+        if !regions.contains(',') {
+            return self.delays(regions);
+        }
         let find = |name: &str| {
             geo::region(name).ok_or_else(|| wrong(format!("no region `{name}`: {}", geo::REGIONS.join(", "))))
         };
@@ -219,7 +220,18 @@ impl Run {
         }
         // The cell has servers first, and clients in the last region.
         regions.rotate_left(1);
-        Ok(Model::Geo { regions, jitter: 5 })
+        Ok(Model::Geo { regions, jitter: 5, own: None })
+    }
+
+    /// Reads delays between places of one's own, servers first and clients last.
+    fn delays(&self, file: &str) -> Result<Model, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::new(Code::Unreadable, format!("cannot be read: {error}")).at(file.to_owned())
+        })?;
+        let places = usize::from(self.f) * 3 + 2;
+        let own = geo::Delays::parse(&text, places)
+            .map_err(|says| Failure::new(Code::Value, says).at(file.to_owned()))?;
+        Ok(Model::Geo { regions: (0..places).collect(), jitter: 5, own: Some(own) })
     }
 
     fn print(&self, name: &str, unit: &str, row: &Row) {
@@ -227,6 +239,7 @@ impl Run {
         if self.json {
             return out::line(json!({
                 "protocol": name, "f": self.f, "b": self.faulty, "readers": self.readers,
+                "profile": self.profile, "client_profile": self.client_profile,
                 "writer": self.writer, "measure": measure,
                 "network": self.network, "seed": self.seed, "unit": unit, "operations": latency.len(),
                 "mean": latency.mean(), "deviation": latency.deviation(), "interval95": latency.interval(),

@@ -22,7 +22,7 @@ use crate::{out, values};
 /// (`polled echo`). On an idle machine, both lines show about the same time.
 ///
 /// With --blocking, client and servers share one core, and sleep until a message arrives. Messages, bytes and
-/// signatures are then those of the client alone.
+/// signatures are then counted at the client only, otherwise at the client and the servers.
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]

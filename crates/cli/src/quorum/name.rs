@@ -23,12 +23,12 @@ pub(super) enum Name {
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. Of a Byzantine client that was stopped, at most one write appears later
+    /// A write has three phases. After a Byzantine client has been stopped, at most one more write of it can appear
     Base,
-    /// A write has two phases, or three if writes overlap. Of a stopped client, at most two writes appear later
+    /// A write has two phases, or three if writes overlap. As base, but at most two more writes can appear
     #[default]
     Optimized,
-    /// A write has three phases. Of a stopped client, no write appears once others have written twice
+    /// A write has three phases. As base, but no write can appear after other clients have completed two writes
     Strong,
     /// The phases of optimized, with the limit of strong
     StrongOptimized,

@@ -1,11 +1,15 @@
 //! `quorate quorum init`, `server`, `client` and `status`: registers on real machines.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use quorate_gateways::page;
 use quorate_node::init::Host;
 use quorate_node::signals;
 use quorate_quorum::Protocol;
@@ -13,11 +17,13 @@ use quorate_quorum_node::client::Options;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
+use quorate_quorum_node::note::State;
 use quorate_quorum_node::{
     CallError, Client as RegisterClient, Config, Entry, NewRegister, Server as RegisterServer,
 };
 use serde_json::json;
 
+use super::metrics;
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
 use crate::fail::{Failure, Outcome, nearest};
@@ -26,6 +32,8 @@ use crate::{out, values};
 
 /// The status where nobody has answered.
 const SILENT: u8 = 3;
+/// How often the metrics are updated.
+const EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for the states of servers.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -280,6 +288,8 @@ fn show(entry: &Entry) {
 ///
 /// Exit status: 0 all servers answer and have their data; 1 some do not; 3 no server answers.
 ///
+/// With --serve, `status` asks the servers once a second, and answers all HTTP requests from the last result.
+///
 ///   quorate quorum status
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -290,11 +300,25 @@ pub(super) struct Status {
     /// Print JSON: a line for the cluster, then a line for each server
     #[arg(long)]
     json: bool,
+    /// Serve /metrics for Prometheus on IP:PORT until Ctrl-C. There is no password
+    #[arg(long, value_name = "ADDR", conflicts_with = "json")]
+    serve: Option<SocketAddr>,
 }
 
 impl Status {
     pub(super) fn run(&self) -> Outcome {
+        let stop = signals::stop_flag()?;
+        let listener =
+            self.serve.map(|address| page::listen(address, "quorate quorum status --serve")).transpose()?;
         let client = RegisterClient::open(&observer(&self.dir)?, Options::default())?;
+        if let (Some(listener), Some(address)) = (listener, self.serve) {
+            let newest = Arc::new(Mutex::new(String::new()));
+            metrics::serve(listener, Arc::clone(&newest)).map_err(|error| {
+                Failure::new(Code::Network, format!("cannot listen: {error}")).at(address.to_string())
+            })?;
+            out::line(format!("http://{address}/metrics"));
+            return follow(&client, &stop, &newest);
+        }
         let seen = Seen::look(&client)?;
         if self.json {
             seen.json().iter().for_each(out::line);
@@ -303,6 +327,25 @@ impl Status {
         }
         Ok(ExitCode::from(seen.status()))
     }
+}
+
+/// Asks the servers again and again, and prints the headline when it changes.
+fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) -> Outcome {
+    let mut last = String::new();
+    while !stop.load(Ordering::Relaxed) {
+        let seen = Seen::look(client)?;
+        *newest.lock().unwrap_or_else(PoisonError::into_inner) = seen.metrics();
+        let line = seen.headline();
+        if line != last {
+            out::line(&line);
+            last = line;
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < EVERY && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the directory of the client with the highest number: the others are for users.
@@ -320,7 +363,7 @@ pub(super) fn observer(dir: &Path) -> Result<PathBuf, Failure> {
 pub(super) struct Seen {
     servers: usize,
     protocol: &'static str,
-    states: Vec<(usize, quorate_quorum_node::note::State)>,
+    states: Vec<(usize, State)>,
 }
 
 impl Seen {
@@ -332,6 +375,12 @@ impl Seen {
 
     fn working(&self) -> usize {
         self.states.iter().filter(|(_, state)| !state.lost).count()
+    }
+
+    fn metrics(&self) -> String {
+        let margin = ((self.servers - 1) / 3).saturating_sub(self.servers - self.working());
+        let Self { servers, states, .. } = self;
+        metrics::text(metrics::Said { verdict: self.verdict(), margin, servers: *servers, states })
     }
 
     fn verdict(&self) -> &'static str {

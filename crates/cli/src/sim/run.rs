@@ -23,8 +23,8 @@ const TOLD_MAX: usize = 5;
 
 /// Run simulated clusters, one for each seed
 ///
-/// Runs with the same options and the same code are identical. If a checker finds a broken rule, or a run does not
-/// finish, the output has the command that repeats the run, and the exit status is 1.
+/// Runs with the same options and the same code are identical. If a checker finds a violated invariant, or a run
+/// makes no progress, the output has the command that repeats the run, and the exit status is 1.
 ///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100

@@ -160,7 +160,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         -2,
         HERE,
         (1, -1, 1),
-        "compares value and deadline at `EXEC`: a change that was undone is not seen",
+        "`EXEC` compares the value and the expiry time. If they were changed and changed back, the transaction is executed",
     ),
 ];
 

@@ -28,6 +28,9 @@ mod queue;
 
 /// How long the log is idle before its end is recorded.
 const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
+/// How long records are gathered if nobody waits for them: with `durability = "async"`, one write and one sync take
+/// what comes in this time.
+const PACE: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 10_000 });
 /// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 /// Maximum bytes of records that wait for the disk. Beyond it the replica stops, because it would lose them.
@@ -39,6 +42,8 @@ const SMOOTH: u64 = 1024;
 #[derive(Debug, Default)]
 struct Inbox {
     log: LogInbox,
+    /// Whether the log's thread has to be woken for a job.
+    sleeps: bool,
     /// Whether everything is written and the end of the log recorded.
     #[cfg(test)]
     is_quiet: bool,
@@ -147,18 +152,25 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Runs the writers, each on a thread. None: nothing is written.
+    /// Runs the writers, each on a thread. None: nothing is written. `is_awaited`: the replica waits for what is written.
     pub(super) fn start(
         writers: Option<Writers<Files>>,
         dir: PathBuf,
         log_bytes_max: usize,
+        is_awaited: bool,
     ) -> Result<Self, Trouble> {
         let shared = Arc::new(Shared::default());
         let waker = Waker::new()?;
         let is_idle = writers.is_none();
         let (mut writer, mut images) = (None, None);
         if let Some(Writers { log, pages }) = writers {
-            let log = Writer { shared: Arc::clone(&shared), waker: waker.clone(), log, dir: dir.clone() };
+            let log = Writer {
+                shared: Arc::clone(&shared),
+                waker: waker.clone(),
+                log,
+                dir: dir.clone(),
+                is_awaited,
+            };
             let thread = std::thread::Builder::new().name("log".to_owned());
             let spawned = thread.spawn(move || log.run()).map_err(|error| {
                 Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
@@ -273,6 +285,8 @@ struct Writer {
     waker: Waker,
     log: LogWriter<Files>,
     dir: PathBuf,
+    /// Whether the replica waits for what is written.
+    is_awaited: bool,
 }
 
 impl Writer {
@@ -292,7 +306,11 @@ impl Writer {
             match done {
                 Ok(Some(last)) => {
                     told.durable.store(last.0, Ordering::Release);
-                    self.waker.wake();
+                    if self.is_awaited {
+                        self.waker.wake();
+                    } else {
+                        std::thread::sleep(PACE);
+                    }
                 }
                 Ok(None) => {}
                 Err(trouble) => {
@@ -314,6 +332,7 @@ impl Writer {
             if let Some(job) = inbox.log.next(is_quiet, unnoted) {
                 return job;
             }
+            inbox.sleeps = true;
             if unnoted {
                 let waited = self.shared.wanted.wait_timeout(inbox, QUIET);
                 let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -325,6 +344,7 @@ impl Writer {
                 #[cfg(test)]
                 (inbox.is_quiet = false);
             }
+            inbox.sleeps = false;
         }
     }
 

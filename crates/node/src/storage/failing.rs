@@ -80,7 +80,7 @@ fn n3_a_log_that_has_filled_the_disk_is_cut() {
     create(dir.path(), owner.cluster, owner.replica).unwrap();
     let (storage, _) = Storage::open_with(dir.path(), owner, Durability::Sync, 1, SEGMENT).unwrap();
     let executor = World::new(VICTIM).executor(VICTIM);
-    let mut log = storage.storage.begin(&executor, 7).unwrap().unwrap().log;
+    let mut log = storage.opened.begin(&executor, 7).unwrap().unwrap().log;
     let mut records = Vec::new();
     put_record(&[1; 3000], &mut records);
     let job = LogJob::Commit { records, last: Lsn(1) };

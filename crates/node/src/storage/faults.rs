@@ -225,7 +225,7 @@ fn a_torn_tail_is_cut() {
     let mut disk = begin(open(dir.path()).0);
     write(&mut disk, 1..4);
     disk.stop().unwrap();
-    let mut log = open(dir.path()).0.storage.begin(&executor(), 1).unwrap().unwrap().log;
+    let mut log = open(dir.path()).0.opened.begin(&executor(), 1).unwrap().unwrap().log;
     let durable = content(dir.path());
     // One more commit, whose end is not recorded.
     let mut records_of_it = Vec::new();

@@ -439,20 +439,6 @@ fn the_client_follows_the_view() {
     assert_eq!(test.client.view(), ViewNum(6));
 }
 
-/// RP-1: the policies of naming a replier.
-#[test]
-fn repliers_are_named_by_policy() {
-    let all = Members::all(Cluster::tolerating(1).unwrap());
-    let repliers = |replier| {
-        let mut client = Client::new(lane(), &Config { replier, ..config(1) }, Timestamp(0), 5);
-        (0..40).map(|t| client.choose_replier(Timestamp(t), all).unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(repliers(Replier::RoundRobin)[..6], [0, 1, 2, 3, 0, 1]);
-    assert_eq!(repliers(Replier::Fixed(2))[..6], [2; 6]);
-    let random = repliers(Replier::Random);
-    assert!((0..4).all(|r| random.contains(&r)) && random.iter().all(|r| *r < 4));
-}
-
 /// [OSDI99 §4.1] "This ensures that the result is valid, since at most f replicas can be faulty":
 /// whatever f liars send and in whatever order, the result is the correct replicas'.
 #[test]

@@ -438,7 +438,8 @@ impl Replica {
         }
         let queued = self.piggyback.push(seq, digest, after);
         // PB-4: a client waits for this one.
-        if self.config.is_checkpoint(seq) || !self.reads.is_empty() || queued >= self.config.pipeline {
+        let is_awaited = !self.config.tentative || !self.reads.is_empty();
+        if is_awaited || self.config.is_checkpoint(seq) || queued >= self.config.pipeline {
             self.piggyback.flush(self.log.view(), out);
         } else if queued == 1 {
             Self::set_timer(out, Timer::Flush, now.mono_ns.saturating_add(self.config.piggyback_ns));

@@ -26,6 +26,8 @@ impl Replica {
     pub(super) fn start_rejoin(&mut self, now: Now, out: &mut Actions) {
         let nonce = self.rng.next();
         self.recovery.start(nonce, self.cluster, self.config.checkpoint_interval, self.id);
+        // RC-5, where it has voted in this run: a COMMIT that waits for a carrier is not sent any more (L31).
+        mutant!(M119, self.piggyback.sent(out), ());
         self.on_recovery_timer(now, out);
     }
 

@@ -30,7 +30,8 @@ impl Replica {
         }
         self.note_certified(now, out);
         self.look_after_transfer(now, out);
-        if let Some(frame) = self.evidence.own_suspect(self.views.view()) {
+        let suspect = self.evidence.own_suspect(self.views.view());
+        if let Some(frame) = suspect.filter(|_| !self.recovery.is_active()) {
             out.forward(Recipient::All, Kind::Suspect, Lsn(0), frame);
         }
         self.watch_requests(now, out);
@@ -219,6 +220,10 @@ impl Replica {
         let low = first.max(self.log.stable().next());
         for seq in low.0..=self.log.high().0 {
             let seq = SeqNum(seq);
+            // A vote that is not cast is not said again, either (RC-5, RC-11a).
+            if mutant!(M120, self.forbids_vote(seq), false) {
+                continue;
+            }
             let Some(slot) = self.log.get(seq) else { continue };
             let k = offset(first, seq);
             if m.committed.has(k) && m.prepared.has(k) {

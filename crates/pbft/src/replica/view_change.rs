@@ -102,7 +102,7 @@ impl Replica {
     pub(super) fn follow_kept(&mut self, now: Now, out: &mut Actions) {
         let view = self.views.view();
         if mutant!(M118, false, true) {
-            return; // what was kept is looked at no more
+            return; // the kept hand-over has no effect
         }
         self.judge_suspects(now, view, out);
         // If that moved it, it has looked again.

@@ -151,6 +151,12 @@ impl Outbox {
         self.waiting.push_back(held);
     }
 
+    /// Drops every frame that is held, as if the network had lost it.
+    #[cold]
+    pub(super) fn drop_held(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Everything up to `lsn` is durable. Returns whether that is news.
     pub(super) fn note_durable(&mut self, lsn: Lsn) -> bool {
         let is_news = lsn > self.durable;
@@ -324,6 +330,11 @@ mod tests {
         assert!(outbox.is_durable(Lsn(2)) && !outbox.is_durable(Lsn(3)));
         assert!(outbox.note_durable(Lsn(3)));
         assert_eq!(released(&mut outbox), [b"c".to_vec()]);
+        // RC-5: what a rejoin finds waiting never leaves.
+        outbox.hold(held(4, b"d"));
+        outbox.drop_held();
+        assert!(outbox.note_durable(Lsn(4)));
+        assert_eq!(released(&mut outbox), Vec::<Vec<u8>>::new());
     }
 
     /// Without packing, frames leave in the order in which they were posted, each by itself.

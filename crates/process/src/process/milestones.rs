@@ -34,6 +34,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             Milestone::ViewChangeStarted { .. } => self.counters.view_changes += 1,
             Milestone::RejoinStarted { incarnation } => {
                 self.disk.distrust(incarnation >> INCARNATION_RANDOM_BITS);
+                // Among what waits for the disk are votes, and from now on none may leave (RC-5).
+                mutant!(M121, self.endpoint.drop_held(), ());
             }
             Milestone::Rejoined { .. } => {
                 self.disk.rejoined();

@@ -5,8 +5,6 @@
 
 use alloc::vec::Vec;
 
-use quorate_wire::message::RESULT_BYTES_MAX;
-
 use crate::service::{Access, Context, Service};
 
 use crate::state::btree::Tree;
@@ -348,17 +346,7 @@ impl Store<'_, '_> {
 
     /// Appends the value of a key, or nil.
     pub(super) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
-        match self.find(key)? {
-            Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
-                return Err(Trouble::Failure(Failure::AnswerTooLong));
-            }
-            Some(value) => {
-                Answer::begin_value(out);
-                value.copy_to(self.view, out)?;
-            }
-            None => Answer::Nil.encode(out),
-        }
-        Ok(())
+        self.answer_value(self.find(key)?, out)
     }
 
     /// As [`Self::get`], but a hash or set is nil.

@@ -33,8 +33,8 @@ macro_rules! pairs {
 pairs! {
     "equivocate and two-faced": EquivocateToHalves, TwoFaced::default();
     "two-faced both": TwoFaced::default(), TwoFaced::default();
-    "false P and private proof": LyingViewChange(BadViewChange::Later), PrivateProof;
-    "hidden P and private proof": LyingViewChange(BadViewChange::Hidden), PrivateProof;
+    "false P and private proof": LyingViewChange(BadViewChange::Later), PrivateProof::default();
+    "hidden P and private proof": LyingViewChange(BadViewChange::Hidden), PrivateProof::default();
     "partial and complain": PartialAuthenticators { wrong: 1 }, Complain;
     "new view and two-faced": LyingNewView(BadNewView::Two), TwoFaced::default();
     "eager proof both": EagerProof, EagerProof;

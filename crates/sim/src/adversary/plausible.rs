@@ -129,18 +129,28 @@ impl Liar for TwoFaced {
 /// K8: supports what others claim to have prepared, by PROOFs that it gives to the new primary alone, and gives no
 /// VIEW-CHANGE of its own. The backups that check the NEW-VIEW have not got them.
 #[derive(Debug, Default)]
-pub struct PrivateProof;
+pub struct PrivateProof {
+    /// What others claim to have prepared, in VIEW-CHANGEs for this view.
+    claimed: (ViewNum, BTreeSet<(SeqNum, Digest, ViewNum)>),
+}
 
 impl Liar for PrivateProof {
     fn hear(&mut self, lie: &mut Lie<'_>, from: Principal, message: &Message<'_>) -> bool {
-        // What the new primary lacks, whatever it is, and what others claim to have prepared.
+        // What the new primary lacks, whatever it is, and what others claim to have prepared. All of it again with each
+        // VIEW-CHANGE: the primary takes no proof before it knows that it wants it.
         let (view, claims) = match message {
             Message::Status(m) => {
                 (m.view, m.wants.iter().map(|want| (want.seq, want.digest, want.view)).collect::<Vec<_>>())
             }
             Message::ViewChange(m) => {
                 let m = m.body();
-                (m.view, m.prepared.iter().map(|p| (p.seq, p.digest, p.view)).collect())
+                if m.view > self.claimed.0 {
+                    self.claimed = (m.view, BTreeSet::new());
+                }
+                if m.view == self.claimed.0 && self.claimed.1.len() < REMEMBERED_MAX {
+                    self.claimed.1.extend(m.prepared.iter().map(|p| (p.seq, p.digest, p.view)));
+                }
+                (m.view, self.claimed.1.iter().copied().collect())
             }
             _ => return true,
         };

@@ -4,6 +4,7 @@ use super::backup::{
     BadViewChange, LyingCheckpoint, LyingReplies, LyingState, LyingViewChange, Mute, PartialAuthenticators,
     Reflect, Replay, Unhelpful, VoteTwice, VoteUnseen,
 };
+use super::collector::BadCollector;
 use super::mutate::Mutate;
 use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
 use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
@@ -37,7 +38,15 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 }
 
 /// Those of the roster that the plain swarm does not know.
-const NEW: [&str; 5] = ["stale-reader", "eager-proof", "two-faced", "private-proof", "propose-in-vain"];
+const NEW: [&str; 7] = [
+    "stale-reader",
+    "eager-proof",
+    "two-faced",
+    "private-proof",
+    "propose-in-vain",
+    "collect-silent",
+    "collect-spoil",
+];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
 pub fn plain() -> Vec<Entry> {
@@ -104,9 +113,11 @@ roster! {
     "stale-reader", ["K11"], StaleReader::default();
     "eager-proof", ["K9"], EagerProof;
     "two-faced", ["K1", "P1"], TwoFaced::default();
-    "private-proof", ["K8"], PrivateProof;
+    "private-proof", ["K8"], PrivateProof::default();
     "mutate-much", ["K1", "K4", "K6"], Mutate::new(1);
     "propose-in-vain", ["P7"], ProposeInVain::default();
+    "collect-silent", ["K5"], BadCollector::silent();
+    "collect-spoil", ["K11"], BadCollector::spoiling();
 }
 
 #[cfg(test)]

@@ -34,6 +34,22 @@ impl Tables {
         counts(life, view, &self.of(replica, seq))
     }
 
+    /// RC-9a: the rejoin of `by` is over. A quorum, itself included, has a stable checkpoint beyond all that it can have
+    /// said in its life before. Those who lie or have lied may have announced any. `sizes`: K and L.
+    pub fn rejoined(&self, facts: &[Facts], by: ReplicaId, sizes: (u64, u64), quorum: usize) -> Verdict {
+        let noted = self.opened.iter().rev().find(|(_, of, _)| *of == by);
+        let Some((noted, ..)) = noted else { return Ok(()) };
+        let bound = SeqNum(noted.0.next_multiple_of(sizes.0)).plus(sizes.1);
+        let there = |f: &&Facts| f.id == by || !f.correct || f.was_faulty || f.was_stable_at(bound);
+        let count = facts.iter().filter(there).count();
+        if count >= quorum {
+            return Ok(());
+        }
+        let text =
+            format!("{by} has rejoined, and only {count} replicas have a stable checkpoint at n={}", bound.0);
+        Err(Violation::new("rejoin (RC-9a)", text, &[by]))
+    }
+
     fn of(&self, replica: ReplicaId, seq: SeqNum) -> Lives {
         let last = self.opened.iter().rev().find(|(at, of, _)| *at <= seq && *of == replica);
         last.map(|(.., lives)| *lives).unwrap_or_default()
@@ -94,6 +110,7 @@ impl Ended {
 
 #[cfg(test)]
 mod tests {
+    use quorate_pbft::step::Milestone;
     use quorate_wire::Timestamp;
     use quorate_wire::codec::Writer;
     use quorate_wire::message::Commit;
@@ -118,6 +135,24 @@ mod tests {
         assert_eq!((at(Life::default(), 2, 5), at(Life::default(), 3, 5)), (Counts::Yes, Counts::NoMore));
         assert_eq!((at(Life::default(), 2, 9), at(life(1), 2, 9)), (Counts::NoMore, Counts::Yes));
         assert_eq!(at(life(2), 1, 8), Counts::NotYet);
+    }
+
+    /// RC-9a: a rejoin ends when a quorum is past the bound.
+    #[test]
+    fn a_rejoin_that_ends_early_is_seen() {
+        let mut tables = Tables::default();
+        tables.open(SeqNum(5), R3, life(1), ViewNum(0));
+        let mut facts: Vec<Facts> = (0..4).map(|id| Facts::new(ReplicaId(id), true)).collect();
+        let ended = |facts: &[Facts]| tables.rejoined(facts, R3, (4, 16), 3);
+        let stable = |seq| Milestone::Stable { seq: SeqNum(seq), root: D };
+        facts[0].milestone(&stable(24)).unwrap();
+        facts[1].milestone(&stable(23)).unwrap();
+        assert!(ended(&facts).is_err());
+        facts[1].was_faulty = true;
+        assert_eq!(ended(&facts), Ok(()), "who has lied may have announced it");
+        facts[1].was_faulty = false;
+        facts[1].milestone(&stable(24)).unwrap();
+        assert_eq!(ended(&facts), Ok(()));
     }
 
     /// RC-11a: from the stable checkpoint on that knows the new life, and not before.

@@ -57,6 +57,8 @@ pub struct Facts {
     pub checkpoint: SeqNum,
     /// A state that was fetched and is on no disk yet, and the newest checkpoint that was taken from there on (D5).
     unkept: Option<(SeqNum, SeqNum)>,
+    /// The highest stable checkpoint that it ever had, and may have announced.
+    highest: SeqNum,
     /// P: the newest view in which each number prepared here, above the stable checkpoint.
     pub prepared: BTreeMap<u64, (ViewNum, Digest)>,
 }
@@ -82,6 +84,7 @@ impl Facts {
             damaged_in_repair: false,
             checkpoint: SeqNum(0),
             unkept: None,
+            highest: SeqNum(0),
             prepared: BTreeMap::new(),
         }
     }
@@ -89,6 +92,11 @@ impl Facts {
     /// Returns whether it is correct at the moment, so that it may be counted on.
     pub fn counts(&self) -> bool {
         self.correct && self.remembers && !self.misled && !self.damaged
+    }
+
+    /// Returns whether it can have announced a stable checkpoint at `seq` or above.
+    pub fn was_stable_at(&self, seq: SeqNum) -> bool {
+        self.highest >= seq
     }
 
     /// It has found out that it has no memory.
@@ -111,6 +119,7 @@ impl Facts {
         self.diverged = false;
         (self.damaged, self.damaged_in_repair) = (false, false);
         self.stable = stable;
+        self.highest = self.highest.max(stable);
         self.unkept = None;
         if self.checkpoint == SeqNum(0) {
             self.checkpoint = stable; // it was not watched when it took that one
@@ -150,8 +159,8 @@ impl Facts {
 
     /// It starts with nothing.
     pub fn forget(&mut self) {
-        let was_faulty = self.was_faulty;
-        *self = Self { remembers: false, was_faulty, ..Self::new(self.id, self.correct) };
+        let (was_faulty, highest) = (self.was_faulty, self.highest);
+        *self = Self { remembers: false, was_faulty, highest, ..Self::new(self.id, self.correct) };
     }
 
     /// It reports a milestone.
@@ -160,6 +169,7 @@ impl Facts {
             Milestone::Prepared { seq, digest } => _ = self.prepared.insert(seq.0, (self.view, digest)),
             Milestone::Stable { seq, .. } => {
                 self.stable = self.stable.max(seq);
+                self.highest = self.highest.max(seq);
                 self.prepared = self.prepared.split_off(&(self.stable.0 + 1));
             }
             Milestone::ViewChangeStarted { view } => {

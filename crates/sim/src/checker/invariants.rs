@@ -46,6 +46,11 @@ impl Votes {
         }
     }
 
+    /// Returns K and L, and the size of a quorum.
+    pub fn sizes(&self) -> ((u64, u64), usize) {
+        (self.sizes, self.cluster.quorum())
+    }
+
     /// A replica has lost its memory, or finds out that it has.
     pub fn forgot(&mut self, id: ReplicaId) {
         let (voted, forgotten) = &mut self.highest[id.index()];
@@ -53,9 +58,10 @@ impl Votes {
     }
 
     /// I8, and the second half of I5: a vote is of the current view, in normal operation, inside of the
-    /// window; a COMMIT comes after the batch has prepared.
+    /// window; a COMMIT comes after the batch has prepared. RC-5: a replica that rejoins says nothing of this.
     pub fn says(&self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
         let (_, window) = self.sizes;
+        while_member(facts, kind)?;
         for_each_vote(kind, body, |vote| {
             let Vote { view, seq, digest, commit } = vote;
             let in_view = view == facts.view && facts.normal;
@@ -86,6 +92,7 @@ impl Votes {
     /// each view, also across restarts; and each VIEW-CHANGE keeps to VC-5. Asked when the message leaves.
     pub fn sends(&mut self, facts: &Facts, kind: Kind, body: &[u8]) -> Verdict {
         let id = facts.id;
+        while_member(facts, kind)?;
         match kind {
             Kind::PrePrepare | Kind::Prepare | Kind::Commit => for_each_vote(kind, body, |vote| {
                 let Vote { view, seq, digest, commit } = vote;
@@ -119,6 +126,12 @@ impl Votes {
                 if facts.misled {
                     return Ok(()); // an old disk: it is one of the f, and cannot know
                 }
+                // RC-5: what it signed before it lost its memory it may pass on for others, who have named it.
+                let is_new = !self.view_changes.contains_key(&(id, m.life, m.view.0));
+                if is_new && !facts.remembers && !facts.was_faulty {
+                    let text = format!("{id} sends a VIEW-CHANGE for v={} while it rejoins", m.view.0);
+                    return Err(Violation::new("votes (RC-5)", text, &[id]));
+                }
                 once(&mut self.view_changes, (id, m.life, m.view.0), body)
                     .map_err(|()| second(id, m.view.0, kind))?;
                 claims_newest(facts, &m)
@@ -130,6 +143,24 @@ impl Votes {
             _ => Ok(()),
         }
     }
+}
+
+/// RC-5: until it has rejoined, a replica that has no memory says nothing that others would count.
+fn while_member(facts: &Facts, kind: Kind) -> Verdict {
+    let counts = matches!(
+        kind,
+        Kind::PrePrepare
+            | Kind::Prepare
+            | Kind::Commit
+            | Kind::Checkpoint
+            | Kind::Suspect
+            | Kind::ReplyStable
+    );
+    if facts.remembers || !counts {
+        return Ok(());
+    }
+    let text = format!("{} sends {} while it rejoins", facts.id, kind.name());
+    Err(Violation::new("votes (RC-5)", text, &[facts.id]))
 }
 
 /// VC-1: P has, for each number, the newest view before this one in which a batch prepared.

@@ -1,5 +1,6 @@
 //! A batch commits in one view (PC-1): where the first correct replica reports it, a quorum has sent COMMITs of one view
-//! for it. COMMITs of two views that are counted together break no agreement by themselves, so no other watcher sees it.
+//! for it. And it prepares in one view: a quorum has voted for it in the view in which a correct replica reports that.
+//! Votes of two views that are counted together break no agreement by themselves, so no other watcher sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,10 @@ pub struct OneView {
     window: u64,
     /// Who has sent a COMMIT, by number, view and digest. At most two windows of numbers.
     votes: BTreeMap<(SeqNum, ViewNum, Digest), BTreeSet<ReplicaId>>,
+    /// Who has sent a PREPARE, in the same way.
+    prepares: BTreeMap<(SeqNum, ViewNum, Digest), BTreeSet<ReplicaId>>,
+    /// The highest number of a PREPARE.
+    newest: SeqNum,
     /// The numbers that have committed. At most two windows.
     committed: BTreeSet<SeqNum>,
 }
@@ -19,7 +24,58 @@ pub struct OneView {
 impl OneView {
     /// Returns a watcher that has seen nothing, of a log with this window.
     pub fn new(cluster: Cluster, window: u64) -> Self {
-        Self { cluster, window, votes: BTreeMap::new(), committed: BTreeSet::new() }
+        Self {
+            cluster,
+            window,
+            votes: BTreeMap::new(),
+            prepares: BTreeMap::new(),
+            newest: SeqNum(0),
+            committed: BTreeSet::new(),
+        }
+    }
+
+    /// A PREPARE of a replica leaves.
+    pub fn agreed(&mut self, by: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) {
+        self.prepares.entry((seq, view, digest)).or_default().insert(by);
+        self.newest = self.newest.max(seq);
+        while let Some((oldest, ..)) = self.prepares.first_key_value().map(|(key, _)| *key)
+            && oldest.plus(2 * self.window) < seq
+        {
+            self.prepares.pop_first();
+        }
+    }
+
+    /// A correct replica says that a batch has prepared in `view`. Its own vote counts if it is durable (ADR 5), which
+    /// `own` says, and the primary's is its proposal or its NEW-VIEW. `truthful` as for [`Self::committed`].
+    ///
+    /// # Errors
+    ///
+    /// Fewer than a quorum have voted for it in that view. The text says so.
+    pub fn prepared(
+        &self,
+        by: ReplicaId,
+        (view, seq, digest): (ViewNum, SeqNum, Digest),
+        own: bool,
+        truthful: impl Fn(ReplicaId) -> bool,
+    ) -> Result<(), String> {
+        if seq.plus(2 * self.window) < self.newest {
+            return Ok(()); // forgotten
+        }
+        let primary = self.cluster.primary(view);
+        let voters = self.prepares.get(&(seq, view, digest));
+        let has_voted = |id: &ReplicaId| match *id {
+            id if id == primary => true,
+            id if id == by => own,
+            id => !truthful(id) || voters.is_some_and(|voters| voters.contains(&id)),
+        };
+        let count = self.cluster.replicas().filter(has_voted).count();
+        if count < self.cluster.quorum() {
+            return Err(format!(
+                "n={} d={digest} prepared at {by} in v={}; {count} replicas can have voted for it in this view",
+                seq.0, view.0
+            ));
+        }
+        Ok(())
     }
 
     /// A COMMIT of a replica leaves.
@@ -94,6 +150,20 @@ mod tests {
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
         assert_eq!(watcher.committed(ReplicaId(0), N, D, |_| true), Ok(()));
         assert_eq!(watcher.committed(ReplicaId(3), N, D, |_| true), Ok(()), "it has heard of it");
+    }
+
+    #[test]
+    fn prepares_of_another_view_prepare_nothing() {
+        let mut watcher = four();
+        let prepared_with =
+            |watcher: &OneView, own| watcher.prepared(ReplicaId(2), (ViewNum(1), N, D), own, |_| true);
+        let prepared = |watcher: &OneView| prepared_with(watcher, true);
+        watcher.agreed(ReplicaId(3), (ViewNum(0), N, D));
+        assert!(prepared(&watcher).is_err());
+        watcher.agreed(ReplicaId(3), (ViewNum(1), N, D));
+        assert_eq!(prepared(&watcher), Ok(()));
+        assert!(prepared_with(&watcher, false).is_err(), "its own vote is not durable");
+        assert_eq!(four().prepared(ReplicaId(2), (ViewNum(1), N, D), true, |id| id != ReplicaId(0)), Ok(()));
     }
 
     #[test]

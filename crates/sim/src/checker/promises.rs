@@ -219,6 +219,11 @@ impl Promises {
         demand(facts, "TE-5", kept, || format!("a tentative reply of n={}", seq.0))
     }
 
+    /// Says whether a vote of a replica's own is on its disk.
+    pub fn has_voted(&self, id: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) -> bool {
+        self.replicas[id.index()].votes.get(&(seq, view)) == Some(&digest)
+    }
+
     /// RO-4: an answer leaves that shows the state after `seq`.
     pub fn shows(&self, facts: &Facts, seq: SeqNum) -> Verdict {
         let of = self.of(facts);

@@ -261,6 +261,9 @@ fn a_second_vote_is_seen_across_restarts() {
 fn votes_out_of_place_are_seen() {
     let said = |kind, body: &[u8]| {
         let mut c = checkers();
+        for id in [1, 2].map(ReplicaId) {
+            c.sends(id, Kind::Prepare, &prepare(0, 1, 1));
+        }
         c.milestone(R0, &Milestone::Prepared { seq: SeqNum(1), digest: Digest([1; 32]) });
         c.says(R0, kind, body);
         rule(&c)
@@ -272,6 +275,34 @@ fn votes_out_of_place_are_seen() {
     assert_eq!(said(Kind::Prepare, &prepare(0, 17, 1)), Some("votes (I8)"));
     assert_eq!(said(Kind::Prepare, &prepare(0, 0, 1)), Some("votes (I8)"));
     assert_eq!(said(Kind::Prepare, &prepare(1, 1, 1)), Some("votes (I8)"));
+}
+
+/// RC-5: a replica that rejoins sends nothing that counts, and later no vote for a number that it may have voted for.
+#[test]
+fn what_a_rejoining_replica_says_is_seen() {
+    let lost: [fn(&mut Checkers); 2] = [|c| c.forgot(R0), |c| c.forgets(R0)];
+    for lose in lost {
+        for (kind, seq) in [(Kind::Prepare, 6), (Kind::Commit, 6), (Kind::Checkpoint, 8), (Kind::Suspect, 0)]
+        {
+            let body = if kind == Kind::Commit { commit(0, seq, 1) } else { prepare(0, seq, 1) };
+            let mut c = checkers();
+            lose(&mut c);
+            c.says(R0, kind, &body);
+            assert_eq!(rule(&c), Some("votes (RC-5)"), "{kind:?} that is wanted");
+            let mut c = checkers();
+            lose(&mut c);
+            c.sends(R0, kind, &body);
+            assert_eq!(rule(&c), Some("votes (RC-5)"), "{kind:?} that had waited");
+        }
+        for (seq, expected) in [(6, None), (5, Some("votes (RC-5)"))] {
+            let mut c = checkers();
+            c.sends(R0, Kind::Prepare, &prepare(0, 5, 1));
+            lose(&mut c);
+            c.milestone(R0, &Milestone::Rejoined { seq: SeqNum(8) });
+            c.sends(R0, Kind::Prepare, &prepare(0, seq, 1));
+            assert_eq!(rule(&c), expected, "n={seq}");
+        }
+    }
 }
 
 /// I7: views never go back, and there is one VIEW-CHANGE for each. VC-5: it names its sender's stable checkpoint.

@@ -31,10 +31,10 @@ pub const SCENARIOS: &[Scenario] = &[
         &["H12"],
         "Each operation takes 60 ms in which its replica does nothing else, and 40 lanes ask at once: at most two view changes (PR-7)",
     )
-    .expects(&[Expect::Noted("400 operations")])
+    .expects(&[Expect::Noted("1000 operations")])
     .views_max(|_| 2)
     .with(|setup| Setup { inline: true, request_ns: 60 * MS, clients: 4, lanes: 10, ..setup })
-    .play(|stage| many(stage, 400)),
+    .play(|stage| many(stage, 1_000)),
     Scenario::new(
         "h12_more_wait_than_time_outs_allow",
         &["H12"],
@@ -74,7 +74,7 @@ fn many(stage: &mut Stage, operations: usize) -> Ended {
     stage.world.set_load(Load::Busy(0, 2 * MS));
     let answered = move |w: &mut World<KvApp>| w.seen.answers.iter().flatten().count() >= operations;
     stage.until("the operations", 120_000 * MS, answered)?;
-    stage.note(if operations == 400 { "400 operations" } else { "200 operations" });
+    stage.note(if operations == 1_000 { "1000 operations" } else { "200 operations" });
     stage.quiet()
 }
 

@@ -1,14 +1,18 @@
-//! Clients that lie, clients that send too much, and the effect on the others (C1-C7).
+//! Clients that lie, clients that send too much, and the effect on the others (C1-C7). Replicas that are to collect
+//! replies for clients and do not (RP-6).
 
-use quorate_pbft::config::MS;
+use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::message::OPERATION_BYTES_MAX;
-use quorate_wire::{ReplicaId, ViewNum};
+use quorate_wire::{Kind, ReplicaId, ViewNum};
 
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
 use crate::adversary::client::Forgery;
+use crate::adversary::collector::BadCollector;
+use crate::network::Delay;
 use crate::report::Rule;
+use crate::setup::Setup;
 use crate::world::Load;
 
 /// Maximum number of views that a client may cost whose lies stay the same: the first primary that believes it
@@ -21,6 +25,14 @@ const PROBATION: Expect =
 /// A correct replica has vouched for a request.
 const ACKS: Expect = Expect::Count("REQ-ACK", |c| c.kinds.get("REQ-ACK").copied().unwrap_or(0));
 
+/// Requests of each lane whose replies a faulty replica collects.
+const COLLECTED_REQUESTS: u64 = 300;
+/// How long they may take. They take about 1 s; if clients did not avoid the replica, 2 to 10 s.
+const COLLECTED_NS: u64 = 1_600 * MS;
+
+/// REPLYs came by way of another replica.
+const COLLECTED: Expect = Expect::Count("COLLECT", |c| c.kinds.get("COLLECT").copied().unwrap_or(0));
+
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
@@ -29,7 +41,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client's authenticator is valid for the primary and no backup; correct clients continue (A1)",
     )
     .expects(&[Expect::Reject(Reject::UnprovenRequest), PROBATION, Expect::Reject(Reject::OnProbation)])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         split_mac(stage, |stage| stage.cluster().replicas().skip(1).collect(), VIEWS_MAX)
     }),
@@ -39,7 +51,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client's authenticator is valid for the backups and not the primary: no view change (A1)",
     )
     .expects(&[Expect::Door("not-authentic")])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| split_mac(stage, |_| vec![ReplicaId(0)], 0)),
     Scenario::new(
         "c1_b31_mac_for_too_few_backups",
@@ -47,7 +59,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client's authenticator is valid for f backups only: they alone vouch, and no view change (TM-2)",
     )
     .expects(&[Expect::Door("not-authentic")])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let all_but_f = |stage: &Stage| {
             let cluster = stage.cluster();
@@ -61,7 +73,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "Each lane's authenticator is valid for one backup, a different one each: none vouches with it (TM-2)",
     )
     .expects(&[Expect::Door("not-authentic"), ACKS])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         stage.world.set_load(Load::Busy(5 * MS, 15 * MS));
@@ -81,7 +93,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client's authenticator is valid for the primary only: each primary is deceived once (AU-5)",
     )
     .expects(&[PROBATION])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let n = stage.cluster().n();
         let spoiled = |stage: &Stage| {
@@ -96,7 +108,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A Byzantine client uses a new lane each time: probation applies to the principal (AU-5)",
     )
     .expects(&[PROBATION])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         stage.world.set_load(Load::Busy(5 * MS, 15 * MS));
@@ -116,7 +128,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client on probation sends a wrong signature under a valid MAC: proven faulty, it is excluded (AU-1)",
     )
     .expects(&[PROBATION, Expect::Reject(Reject::BadSignature), Expect::Reject(Reject::Blacklisted)])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         let backups: Vec<ReplicaId> = stage.cluster().replicas().skip(1).collect();
@@ -139,7 +151,7 @@ pub const SCENARIOS: &[Scenario] = &[
         Expect::Reject(Reject::OldTimestamp),
         Expect::Count("executed twice, had it been taken", |c| c.rejects.get("too-soon").copied().unwrap_or(0)),
     ])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         stage.world.set_load(Load::Busy(2 * MS, 5 * MS));
@@ -156,7 +168,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "Two operations with one timestamp go to different replicas, small ones and large ones (A8, SR-5)",
     )
     .expects(&[Expect::Reject(Reject::SameTimestamp)])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         stage.world.set_load(Load::Busy(2 * MS, 5 * MS));
@@ -184,7 +196,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client's requests reach backups only: these relay them, and the primary is not replaced",
     )
     .expects(&[Expect::Noted("executed all the same"), Expect::Noted("view 0 to the end")])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         for t in 1..=6 {
@@ -212,7 +224,7 @@ pub const SCENARIOS: &[Scenario] = &[
         Expect::Milestone("read refused", |_, m| matches!(m, Milestone::ReadRefused { .. })),
         Expect::Count("read fall-backs", |c| c.read_fallbacks),
     ])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         // A correct client that is mistaken gets its write ordered, once.
@@ -245,7 +257,7 @@ pub const SCENARIOS: &[Scenario] = &[
         Expect::Door("unknown-sender"),
         Expect::Noted("view 0 to the end"),
     ])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(flood),
     Scenario::new(
         "c6_b24_b37_identities",
@@ -253,7 +265,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client uses more lanes than the limit: those that existed before continue",
     )
     .expects(&[Expect::Reject(Reject::OverQuota)])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         stage.busy(10)?;
@@ -273,7 +285,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "A client retransmits without end: it gets one reply each 10 ms (RP-2)",
     )
     .expects(&[Expect::Reject(Reject::TooSoon), Expect::Noted("replies bounded")])
-    .with(|setup| crate::setup::Setup { clients: 3, ..setup })
+    .with(|setup| Setup { clients: 3, ..setup })
     .play(|stage| {
         let liar = liar(stage);
         let forgery = Forgery::new(1, &operation(stage, 1));
@@ -291,6 +303,34 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.require(replies <= most, format!("{replies} replies to one request, not {most}"))?;
         stage.note("replies bounded");
         stage.busy(20)
+    }),
+    Scenario::new(
+        "k5_silent_collector",
+        &["K5"],
+        "A replica keeps the replies that it collects: it costs each client one time-out, and is then avoided (RP-6)",
+    )
+    .expects(&[COLLECTED])
+    .with(|setup| collecting(setup).liar(ReplicaId(2), BadCollector::silent))
+    .play(answered_in_time),
+    Scenario::new(
+        "k11_spoiling_collector",
+        &["K11"],
+        "A replica spoils the replies that it collects: it costs each client one time-out, and is then avoided (RP-6)",
+    )
+    .expects(&[COLLECTED])
+    .with(|setup| collecting(setup).liar(ReplicaId(2), BadCollector::spoiling))
+    .play(answered_in_time),
+    Scenario::new(
+        "k5_late_collector",
+        &["K5"],
+        "A replica is late with the replies that it collects, but never so late that clients ask again: it is avoided (RP-6)",
+    )
+    .expects(&[COLLECTED])
+    .with(collecting)
+    .play(|stage| {
+        let from = Some(stage.world.hosts[2].node);
+        stage.world.network.schedule.delay(Delay { kind: Kind::Reply, from, numbers: None, by_ns: 40 * MS });
+        answered_in_time(stage)
     }),
 ];
 
@@ -372,4 +412,18 @@ fn flood(stage: &mut Stage) -> Ended {
     stage.require(stage.view() == 0, "a view change although the primary did nothing wrong")?;
     stage.note("view 0 to the end");
     Ok(())
+}
+
+/// Clients with a process each, and every reply is collected.
+fn collecting(setup: Setup) -> Setup {
+    let config = Config { collect_from: 1, ..setup.config };
+    Setup { config, clients: 6, lanes: 2, ..setup }
+}
+
+fn answered_in_time(stage: &mut Stage) -> Ended {
+    stage.world.set_load(Load::Busy(0, 2 * MS));
+    let lanes: u64 = 12;
+    let target = stage.world.counters.accepted + lanes * COLLECTED_REQUESTS;
+    stage.until("all are answered in time", COLLECTED_NS, |w| w.counters.accepted >= target)?;
+    stage.require(stage.view() == 0, "no view change")
 }

@@ -184,6 +184,22 @@ pub const SCENARIOS: &[Scenario] = &[
         REJOINED,
     ])
     .play(confirmed_by_few),
+    Scenario::new(
+        "l31_votes_of_before_a_rejoin",
+        &["L31"],
+        "A stale disk, on which a replica votes until it hears of its later starts; what it had not sent stays unsent (RC-5)",
+    )
+    .expects(&[
+        Expect::Milestone("rejoin started", |_, m| matches!(m, Milestone::RejoinStarted { .. })),
+        Expect::Noted("it has prepared a batch that the others may ask for"),
+    ])
+    .play(|stage| {
+        for round in 0..ROUNDS {
+            // With a slow disk votes wait for their records, with a fast one for a carrier.
+            learns_while_it_votes(stage, if round % 2 == 0 { Pace::FAST } else { Pace::SLOW })?;
+        }
+        Ok(())
+    }),
     Scenario::new("h11_slow_disks", &["H11"], "One disk is slow, then the primary's, then all of them")
         .expects(&[Expect::Count("slow disks", |c| c.faults.get("slow disk").copied().unwrap_or(0))])
         .play(|stage| {
@@ -224,6 +240,51 @@ fn confirmed_by_few(stage: &mut Stage) -> Ended {
     let voted = stage.world.checkers.facts(victim).prepared.keys().any(|n| *n > before);
     stage.require(!voted, "it votes, and only f others have confirmed its start")?;
     stage.mend();
+    stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
+}
+
+/// How often the story is told: the moment at which it hears is different each time.
+const ROUNDS: usize = 6;
+
+fn learns_while_it_votes(stage: &mut Stage, pace: Pace) -> Ended {
+    let (victim, aware) = (ReplicaId(1), stage.last_f());
+    let unaware = stage.all_but(&[aware.clone(), vec![victim]].concat());
+    let h = stage.world.host_of(victim);
+    stage.busy(4)?;
+    stage.quiet()?;
+    stage.pass(400 * MS)?;
+    let old = stage.world.snapshot(h);
+    // Only f others hear of its later starts.
+    stage.cut(&[victim], &unaware);
+    for _ in 0..2 {
+        stage.world.crash(h);
+        stage.world.restart(h);
+        stage.pass(400 * MS)?;
+    }
+    stage.world.put_back(h, old);
+    stage.mend();
+    // The others confirm the start from the old disk, and those who know better are not heard.
+    stage.mute(Kind::Status, &aware, &[victim]);
+    stage.world.restart(h);
+    stage.world.set_disk(h, pace);
+    let before = stage.world.committed();
+    stage.world.set_load(Load::Busy(0, 2 * MS));
+    stage.until("it votes", 5_000 * MS, move |w| {
+        w.checkers.facts(victim).prepared.keys().any(|n| *n > before)
+    })?;
+    // They lack its last votes, and will ask for them.
+    for kind in [Kind::Prepare, Kind::Commit] {
+        stage.mute(kind, &[victim], &unaware);
+    }
+    stage.pass(20 * MS)?;
+    stage.mend();
+    stage.until("it begins to rejoin", 5_000 * MS, move |w| !w.checkers.facts(victim).remembers)?;
+    let facts = stage.world.checkers.facts(victim);
+    if facts.prepared.keys().any(|n| *n > facts.stable.0) {
+        stage.note("it has prepared a batch that the others may ask for");
+    }
+    stage.pass(300 * MS)?;
+    stage.world.set_disk(h, Pace::FAST);
     stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
 }
 

@@ -86,6 +86,8 @@ healed! {
     52 "l17_healed_private_proof";
     53 "l17_healed_mutate_much";
     54 "l17_healed_propose_in_vain";
+    55 "l17_healed_collect_silent";
+    56 "l17_healed_collect_spoil";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.

@@ -28,8 +28,13 @@ impl DiskQueue for Disk {
         if self.records.is_empty() {
             return;
         }
-        let waiting = self.shared.inbox().log.append(&mut self.records, self.last);
-        self.shared.wanted.notify_one();
+        let mut inbox = self.shared.inbox();
+        let waiting = inbox.log.append(&mut self.records, self.last);
+        let sleeps = inbox.sleeps;
+        drop(inbox);
+        if sleeps {
+            self.shared.wanted.notify_one();
+        }
         if waiting > WAITING_MAX {
             let what = format!("{} MiB wait for the disk, which is full", waiting >> 20);
             let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);

@@ -107,21 +107,3 @@ fn a_tentative_reply_to_a_read_does_not_count() {
     let tentative = test.reply(0, 100, "ok", |r| r.tentative = true);
     assert_eq!(tentative, rejected(0, ClientReject::TentativeRead));
 }
-
-/// RP-1: of those who are asked each sends as many results as the others.
-#[test]
-fn the_replier_of_a_read_is_any_of_those_who_are_asked() {
-    let asked = Members::all(Cluster::tolerating(1).unwrap()).without(Members::one(ReplicaId(1)));
-    let repliers = |replier| {
-        let mut client = Client::new(lane(), &Config { replier, ..config(1) }, Timestamp(0), 5);
-        (0..300).map(|t| client.choose_replier(Timestamp(t), asked).unwrap()).collect::<Vec<_>>()
-    };
-    let random = repliers(Replier::Random);
-    for replica in [0, 2, 3] {
-        let count = random.iter().filter(|replier| **replier == replica).count();
-        assert!((70..=130).contains(&count), "r{replica} {count} times of 300");
-    }
-    assert_eq!(repliers(Replier::RoundRobin)[..4], [0, 2, 3, 0]);
-    assert_eq!(repliers(Replier::Fixed(2))[..2], [2, 2]);
-    assert_eq!(repliers(Replier::Fixed(1))[..2], [0, 0], "it is not asked");
-}

@@ -181,7 +181,7 @@ impl Store<'_, '_> {
     }
 
     /// Answers a value, or nil.
-    fn answer_value(&self, value: Option<Value<'_>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn answer_value(&self, value: Option<Value<'_>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
         match value {
             Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
                 return Err(Trouble::Failure(Failure::AnswerTooLong));
