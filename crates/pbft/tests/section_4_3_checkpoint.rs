@@ -281,6 +281,7 @@ fn d3_a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
     let mut desk = Desk::new(R1);
     ordered_to(&mut desk, 2);
     desk.hold_executions();
+    desk.roots_wait = true; // a checkpoint is cut after the executions before it
     for n in 3..=6 {
         desk.order(n, c(0), n, b"x");
     }
