@@ -13,7 +13,7 @@ use quorate_pbft::step::{Actions, Input, Lsn, Now, SignatureCheck, Timer};
 use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Queue, Service, Steps};
-use quorate_wire::{ClientId, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
+use quorate_wire::{ClientId, Digest, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::admission::{Admission, KeySource};
 use crate::collector::Collector;
@@ -70,6 +70,8 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     is_unsent: bool,
     /// The last state that was fetched.
     fetched: SeqNum,
+    /// A state that was fetched, and that the core does not know of yet.
+    installing: Option<(SeqNum, Digest)>,
     /// Slots of pages that the executor does not know yet.
     stored: Vec<(PageLabel, u32)>,
     admission: Admission,
@@ -118,6 +120,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_slow: false,
             is_unsent: true,
             fetched: SeqNum(0),
+            installing: None,
             stored: Vec::new(),
             admission: Admission::default(),
             collector: Collector::new(id, config.cluster),
@@ -154,6 +157,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_slow: self.is_slow,
             is_unsent: self.is_unsent,
             fetched: self.fetched,
+            installing: self.installing,
             stored: self.stored,
             admission: self.admission,
             collector: self.collector,

@@ -290,7 +290,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.undo(SeqNum(0));
         self.last_executed = seq;
         self.is_stale = mutant!(M109, true, false);
-        // If a page cannot be read now, it is asked for when the next batch needs it.
+        // If a page cannot be read now, [`Self::tables`] says so.
         let _ = self.read_tables();
     }
 

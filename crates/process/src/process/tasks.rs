@@ -13,7 +13,8 @@ use alloc::sync::Arc;
 use quorate_pbft::Now;
 use quorate_pbft::step::{CachedReply, Input, ReadResult, SignatureCheck, Ticket};
 use quorate_service::{PageFault, Service, Task, Unanswered};
-use quorate_wire::{Batch, Body, ClientId, Digest, Replies, SeqNum};
+use quorate_wire::life::Lives;
+use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
 
 use super::Process;
 use crate::core::Core;
@@ -225,11 +226,30 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.steps = steps;
     }
 
+    /// The state of a checkpoint is here, if one was fetched. Tells the replica, once the tables in that state can be
+    /// read: what agreement takes from them must be complete, and they are on pages that can be unreadable as any other
+    /// (D6). Until then the transfer is not over.
+    pub(super) fn install(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        let Some((seq, root)) = self.installing else { return };
+        match self.executor.tables() {
+            Ok(lives) => {
+                self.installing = None;
+                self.installed(now, (seq, root), &lives, watch);
+            }
+            Err(fault) => self.repair(now, fault, watch),
+        }
+    }
+
     /// The state of a checkpoint is installed: tells the replica, and answers it for dropped tasks, which the state
     /// replaces.
-    pub(super) fn installed(&mut self, now: Now, seq: SeqNum, root: Digest, watch: &mut impl Observer<S, P>) {
+    fn installed(
+        &mut self,
+        now: Now,
+        (seq, root): (SeqNum, Digest),
+        lives: &[(ReplicaId, Lives)],
+        watch: &mut impl Observer<S, P>,
+    ) {
         watch.installed(seq, root, &self.executor);
-        let lives = self.executor.lives();
         let mut clients = core::mem::take(&mut self.clients);
         self.admit_clients(true);
         self.executor.clients(&mut clients);
@@ -239,7 +259,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.statements.note_checkpoint(seq, root);
         self.step_core(
             now,
-            Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() },
+            Input::Fetched { seq, root, clients: &clients, lives: Some(lives) },
             &[],
             watch,
         );

@@ -25,6 +25,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     ) {
         let runs = self.executor.is_fetching();
         self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
+        self.installing = None;
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
@@ -72,12 +73,14 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 Step::PageRestored { page } => {
                     watch.restored(*page);
                     self.queue.resume();
+                    self.install(now, watch);
                 }
                 Step::PageMissing { .. } => self.step_core(now, Input::Unreadable, &[], watch),
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     self.disk.land();
-                    self.installed(now, *seq, *root, watch);
+                    self.installing = Some((*seq, *root));
+                    self.install(now, watch);
                 }
             }
         }

@@ -151,7 +151,6 @@ impl<D: DiskIo> PageWriter<D> {
         let used: BTreeSet<u32> = entries.values().map(|entry| entry.slot).collect();
         self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
         self.generation = generation;
-        self.pages = self.disk.open(PAGES).ok();
         let Some(seal) = found.seal.filter(|_| whole) else {
             self.disk.note(&DiskNote::Leftover { good });
             executor.keep_for_transfer(loading);
@@ -337,7 +336,10 @@ impl<D: DiskIo> PageWriter<D> {
     /// Writes the buffer to the slots of these entries; adjacent slots in one write.
     fn write_content(&mut self, entries: &[Entry]) -> Result<(), DiskError> {
         if self.pages.is_none() {
-            self.pages = Some(self.disk.open(PAGES)?);
+            let file = self.disk.open(PAGES)?;
+            // Its name has to be durable before an image is. An index that only grows does not see to that.
+            self.disk.sync_dir(CHECKPOINT).map_err(DiskError::into_final)?;
+            self.pages = Some(file);
         }
         let Some(file) = &self.pages else { unreachable!("it has been opened") };
         let filled: Vec<u32> =

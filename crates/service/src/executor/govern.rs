@@ -45,7 +45,21 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns the lives of the replicas that have had more than one, by the committed state (RC-11). None: a page is
     /// not here.
     pub fn lives(&self) -> Option<Vec<(ReplicaId, Lives)>> {
-        lives::read(self.state.store(), self.options.page_bytes, self.lives_pages().0).ok()
+        self.read_lives().ok()
+    }
+
+    /// Reads the tables of a state that a transfer has brought, and returns the lives in it.
+    ///
+    /// # Errors
+    ///
+    /// A page of them cannot be read. [Repair](Self::repair) it, and call this again.
+    pub fn tables(&mut self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+        self.read_tables()?;
+        self.read_lives()
+    }
+
+    fn read_lives(&self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+        lives::read(self.state.store(), self.options.page_bytes, self.lives_pages().0)
     }
 
     /// The pages of the table of lives: the last ones.
