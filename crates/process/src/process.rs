@@ -367,6 +367,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, watch, |executor, steps| executor.on_deadline(now.mono_ns, steps));
+            self.install(now, watch);
         }
         if self.collector.deadline() <= now.mono_ns {
             self.collector.expire();

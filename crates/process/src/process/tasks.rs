@@ -201,9 +201,15 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     fn resend(&mut self, now: Now, client: ClientId, watch: &mut impl Observer<S, P>) {
         let mut bytes = core::mem::take(&mut self.result);
         bytes.clear();
-        let cached = self.executor.cached(client).map(|cached| {
+        let found = self.executor.cached(client).map(|cached| {
+            let cached = cached?;
             bytes.extend_from_slice(cached.result.unwrap_or(&[]));
-            (cached.timestamp, cached.digest, cached.result.is_some())
+            Some((cached.timestamp, cached.digest, cached.result.is_some()))
+        });
+        let cached = found.unwrap_or_else(|fault| {
+            // No batch may ever need that page. The client asks again, and by then the page is here (D8).
+            self.repair(now, fault, watch);
+            None
         });
         let reply = cached.map(|(timestamp, digest, is_whole)| CachedReply {
             timestamp,
@@ -257,12 +263,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.disk.image_soon();
         self.fetched = seq;
         self.statements.note_checkpoint(seq, root);
-        self.step_core(
-            now,
-            Input::Fetched { seq, root, clients: &clients, lives: Some(lives) },
-            &[],
-            watch,
-        );
+        self.step_core(now, Input::Fetched { seq, root, clients: &clients, lives: Some(lives) }, &[], watch);
         self.clients = clients;
         let none = Replies::new();
         for unanswered in self.queue.take_unanswered() {

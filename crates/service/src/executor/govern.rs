@@ -48,17 +48,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.read_lives().ok()
     }
 
-    /// Reads the tables of a state that a transfer has brought, and returns the lives in it.
-    ///
-    /// # Errors
-    ///
-    /// A page of them cannot be read. [Repair](Self::repair) it, and call this again.
-    pub fn tables(&mut self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
-        self.read_tables()?;
-        self.read_lives()
-    }
-
-    fn read_lives(&self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+    pub(super) fn read_lives(&self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
         lives::read(self.state.store(), self.options.page_bytes, self.lives_pages().0)
     }
 
