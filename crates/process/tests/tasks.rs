@@ -231,3 +231,19 @@ fn d8_a_page_is_brought_for_a_cached_reply() {
     bench.pass(MS);
     assert_eq!(bench.inputs().last().unwrap(), "cached true");
 }
+
+/// A simulator damages only pages that are here: without that, an unreadable page would turn into an empty one.
+#[test]
+fn a_page_that_cannot_be_read_is_not_damaged() {
+    let mut bench = Bench::new(Execution::Inline);
+    bench.order(1);
+    bench.pass(MS);
+    let executor = bench.process.executor_mut();
+    let before = executor.recompute();
+    bench.unreadable.set(0);
+    assert!(!executor.damage(0));
+    bench.unreadable.set(NONE);
+    assert_eq!(executor.recompute(), before);
+    assert!(executor.damage(0));
+    assert_ne!(executor.recompute(), before);
+}

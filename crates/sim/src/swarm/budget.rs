@@ -10,7 +10,10 @@ use crate::world::World;
 pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
     let bad = |h: usize| {
         let host = &world.hosts[h];
-        !host.correct || host.amnesic || host.imageless || host.clock.is_wrong() || world.is_suspect(h)
+        // Of an image with a damaged page, a start will find only a part, and its process is about to end.
+        let loses_image = host.disk.is_rotten() && (host.dies_writing || host.disk.is_failing());
+        let is_known = !host.correct || host.amnesic || host.imageless || loses_image;
+        is_known || host.clock.is_wrong() || world.is_suspect(h)
     };
     let mut faulty: Vec<ReplicaId> =
         (0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id).collect();
