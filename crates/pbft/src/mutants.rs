@@ -138,6 +138,7 @@ mutants! {
     M152 = 152, "rejoin-not-noted", "The log of a replica that has not rejoined is its state (§14.4).";
     M153 = 153, "segment-name-unsynced", "A segment is used before its name is durable (D1).";
     M154 = 154, "start-uncounted", "A start does not raise the count of starts (§14.3).";
+    M155 = 155, "unreadable-page-awaited", "A page that nobody gives is waited for, even if a later state is certified (ST-8).";
     M71 = 71, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
     M72 = 72, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
     M73 = 73, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
@@ -146,7 +147,7 @@ mutants! {
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 
-/// The mutants of a replica's storage. No run of the swarm has that storage: `sim/tests/storage.rs` finds them.
+/// The mutants of a replica's storage: `sim/tests/storage.rs` finds them, and so does the swarm.
 pub const STORAGE: core::ops::RangeInclusive<u32> = M140..=M154;
 
 #[cfg(feature = "mutants")]

@@ -158,7 +158,8 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(10);
             w.u64(seq.0);
         }
-        Input::BurstEnd => w.u8(11),
+        Input::Unreadable => w.u8(11),
+        Input::BurstEnd => w.u8(12),
     }
 }
 
@@ -330,7 +331,8 @@ impl Scratch {
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
-            11 => step(now, &Input::BurstEnd),
+            11 => step(now, &Input::Unreadable),
+            12 => step(now, &Input::BurstEnd),
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())

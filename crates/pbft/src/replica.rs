@@ -195,6 +195,7 @@ impl Replica {
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),
+            Input::Unreadable => self.on_unreadable(now, out),
             Input::BurstEnd => self.on_burst_end(now, out),
         }
         // Last of all: it may lead into another view.

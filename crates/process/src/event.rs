@@ -1,7 +1,7 @@
 //! The events of a process.
 
 use quorate_pbft::step::{Lsn, Timer};
-use quorate_wire::{SeqNum, Source};
+use quorate_wire::Source;
 
 /// Each thing that can happen to a process.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,4 @@ pub enum Event<'a> {
 pub enum DiskEvent {
     /// All records up to here are durable.
     Durable(Lsn),
-    /// An image of this checkpoint is durable (D5).
-    Kept(SeqNum),
 }

@@ -26,6 +26,7 @@ pub mod backup;
 pub mod client;
 pub mod collector;
 pub mod collusion;
+pub mod maker;
 pub mod mutate;
 pub mod named;
 pub mod noise;

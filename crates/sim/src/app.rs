@@ -12,7 +12,7 @@ use quorate_service::{Context, Service, View};
 
 use crate::checker::linearizable::{self, Call, Model};
 use crate::describe::Words;
-use crate::governed;
+use crate::orders;
 use crate::rng::Rng;
 
 /// A request for a client.
@@ -101,7 +101,7 @@ impl Default for KvApp {
 
 impl Words for KvApp {
     fn operation(&self, operation: &[u8]) -> String {
-        if let Some(order) = governed::order_text(operation) {
+        if let Some(order) = orders::order_text(operation) {
             return order;
         }
         let operation = match Asked::decode(operation) {
@@ -125,7 +125,7 @@ impl Words for KvApp {
     }
 
     fn result(&self, result: &[u8]) -> String {
-        if let Some(answer) = governed::answer_text(result) {
+        if let Some(answer) = orders::answer_text(result) {
             return answer;
         }
         match Answer::decode(result) {
@@ -233,7 +233,7 @@ impl App for KvApp {
     }
 
     fn parse(&self, text: &str) -> Option<Ask> {
-        if let Some(operation) = governed::parse(text) {
+        if let Some(operation) = orders::parse(text) {
             return Some(Ask { operation, read_only: false });
         }
         let words: Vec<&str> = text.split_whitespace().collect();

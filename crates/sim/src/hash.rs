@@ -17,6 +17,7 @@ pub enum Tag {
     Durable,
     Start,
     Kept,
+    Unreadable,
     BurstEnd,
     Send = 32,
     Persist,

@@ -21,8 +21,11 @@ use crate::summary::Counters;
 use crate::trace::Line;
 use crate::world::{Load, World};
 
+mod budget;
+mod disks;
 pub mod faults;
 pub mod forger;
+pub mod kinds;
 pub mod plan;
 mod story;
 

@@ -67,6 +67,21 @@ impl Replica {
         if seq <= self.exec.final_to() && !check {
             return;
         }
+        self.fetch(now, (seq, root), check, out);
+    }
+
+    /// A page of the state cannot be read, and the others no longer hold a checkpoint that has it. What the executor
+    /// was given waits for that page, so a checkpoint within it is above the state (ST-8).
+    pub(super) fn on_unreadable(&mut self, now: Now, out: &mut Actions) {
+        let executed = self.exec.executed();
+        let certified = self.checkpoints.certified_above(executed);
+        let goal = certified.max(self.target.goal_above(executed));
+        if let Some(goal) = goal.filter(|_| mutant!(M155, !self.target.is_active(), false)) {
+            self.fetch(now, goal, false, out);
+        }
+    }
+
+    fn fetch(&mut self, now: Now, (seq, root): (SeqNum, Digest), check: bool, out: &mut Actions) {
         self.undo_tentative(out);
         let repairing = check || self.target.is_repairing();
         self.target.aim((seq, root), repairing, self.exec.executed(), now.mono_ns);

@@ -13,7 +13,7 @@ use super::primary::{
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
     ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
-use crate::setup::LiarMaker;
+use crate::adversary::maker::LiarMaker;
 
 /// A liar by name, with the faults that it stands for.
 #[derive(Clone, Copy, Debug)]

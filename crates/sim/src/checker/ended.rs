@@ -13,7 +13,7 @@ use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
 use super::facts::Facts;
 use super::invariants::for_each_vote;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// The lives of all replicas, as of each number.
 #[derive(Debug, Default)]

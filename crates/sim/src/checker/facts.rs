@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_pbft::step::Milestone;
 use quorate_wire::{Batch, Digest, ReplicaId, SeqNum, ViewNum};
 
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// Where a state with a root comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};
 use super::exactly_once::ExactlyOnce;
 use super::facts::Facts;
 use super::invariants::for_each_vote;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// What one record says.
 #[derive(Clone, Copy, Debug)]

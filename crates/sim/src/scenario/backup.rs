@@ -10,8 +10,8 @@ use super::liars::backups::{
     TwiceInViewChange, VoteAhead, VoteSplit,
 };
 use super::liars::keys::{KeyFlood, MacSplit, OldKeys, ReplayOld, SecretKeys};
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::adversary::backup::{
     BadViewChange, LyingCheckpoint, LyingReplies, LyingViewChange, Mute, Reflect, Unhelpful, VoteTwice,
     VoteUnseen,

@@ -6,8 +6,8 @@ use quorate_wire::message::SuspectReason;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::liars::{HugeFrames, NothingInstead, Stubborn, WithholdThenFallSilent};
+use super::row::{Expect, Scenario, one_each};
 use super::stage::{Ended, Stage, first_f, last_f};
-use super::{Expect, Scenario, one_each};
 use crate::adversary::backup::Mute;
 use crate::adversary::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,

@@ -5,7 +5,7 @@ use quorate_pbft::config::MS;
 use quorate_pbft::step::Reject;
 
 use super::client::{liar, operation, post};
-use super::{Expect, Scenario, one_each};
+use super::row::{Expect, Scenario, one_each};
 use crate::adversary::client::Forgery;
 use crate::adversary::primary::StuffBatches;
 use crate::setup::Setup;
