@@ -29,7 +29,7 @@ use crate::summary::Counters;
 use crate::world::{ClientHost, Load, Seen, TaskTime, World};
 
 /// Names every simulated cluster.
-const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
+pub(crate) const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
 
 /// Makes a liar, again at each start of its replica.
 pub struct LiarMaker(Box<dyn Fn() -> Box<dyn Liar>>);
