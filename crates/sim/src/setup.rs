@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use quorate_pbft::Config;
 use quorate_process::{ImagePace, KeySource};
 use quorate_service::registry::Client;
-use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId};
 
