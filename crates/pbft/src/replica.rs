@@ -275,6 +275,11 @@ impl Replica {
         self.views.view()
     }
 
+    /// Returns what this replica takes for the lives of the others, as of what it has executed (RC-11).
+    pub fn lives(&self) -> Option<&crate::recovery::lives::Table> {
+        self.lives.newest_known()
+    }
+
     /// Returns whether this replica is the primary of its view.
     pub fn is_primary(&self) -> bool {
         self.primary() == self.id

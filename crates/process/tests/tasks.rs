@@ -46,6 +46,10 @@ impl PageStore for Flawed {
     fn next(&self, from: u32) -> Option<u32> {
         self.pages.next(from)
     }
+
+    fn bring(&self, page: u32) -> Result<(), PageFault> {
+        self.get(page).map(|_| ())
+    }
 }
 
 impl Store for Flawed {}
