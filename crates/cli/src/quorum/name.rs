@@ -16,15 +16,16 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few writes
-    /// that it prepared before can become visible. Slower
+    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
+    /// writes that it prepared before can become visible. Slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. After a Byzantine client has been stopped, at most one of its writes can become visible
+    /// A write has three phases. After a Byzantine client has been stopped, at most one of its writes can become
+    /// visible
     Base,
     /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
