@@ -18,7 +18,8 @@ use crate::out;
 /// Repeat the experiments of the papers
 ///
 /// An experiment prints a table with its conditions, and says which statements of its paper hold. One run of an
-/// experiment includes the baselines and all variants. Experiments that depend on the network use real processes.
+/// experiment includes the baselines and all variants. Experiments on registers (bqs-*) run in simulation, and most of
+/// them also on sockets. Other experiments that depend on the network use real processes.
 ///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]
@@ -84,8 +85,9 @@ struct Run {
     /// With --links: the delay of a message on its way from one machine to another. Needs netem in the kernel
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
-    /// With an experiment on registers (bqs-*): use real signatures of this kind. By default, bqs-x1 uses every kind, and
-    /// the others emulate machines of 2006
+    /// With an experiment on registers (bqs-*), on sockets: make real signatures of this kind. By default, bqs-x1 makes
+    /// real signatures of every kind. The other experiments make none by default: each signature takes the time that a
+    /// machine of 2006 needed for it
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]

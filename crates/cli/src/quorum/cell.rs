@@ -28,7 +28,8 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits their writes that can appear after they were stopped; slower
+    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
+    /// writes that it prepared before can become visible. Slower
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
