@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use quorate_pbft::Resume;
 use quorate_pbft::config::Durability;
 use quorate_process::storage::{owner, paged, recover};
 use quorate_service::{Executor, Service};
 use quorate_wire::digest::Domains;
-use quorate_wire::{ClusterId, Digest, ReplicaId, SeqNum};
+use quorate_wire::{ClusterId, ReplicaId};
+#[cfg(test)]
+use quorate_wire::{Digest, SeqNum};
 
 pub use self::disk::{Disk, Told};
 pub use self::files::Files;
@@ -128,13 +131,24 @@ impl Storage {
         self.opened.store(domains, page_bytes, bytes_max)
     }
 
-    /// Loads the state into `executor`, which has the initial state, and returns its checkpoint. None: it is
-    /// incomplete. The existing pages are kept for comparison with the others'.
+    /// Loads the state into `executor`, which has the initial state, and returns what the replica continues from.
     ///
     /// # Errors
     ///
     /// The files cannot be read. Damage is not an error.
-    pub fn load<S: Service>(
+    pub fn resume<S: Service>(
+        &mut self,
+        past: Past,
+        incarnation: u64,
+        executor: &mut Executor<S, Paged>,
+    ) -> Result<Resume, Trouble> {
+        let resumed = self.opened.resume(past, incarnation, executor);
+        resumed.map_err(|error| at_start(&self.dir, &error))
+    }
+
+    /// Loads the state into `executor`, and returns its checkpoint. None: it is incomplete.
+    #[cfg(test)]
+    pub(crate) fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged>,
     ) -> Result<Option<(SeqNum, Digest)>, Trouble> {

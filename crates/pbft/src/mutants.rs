@@ -42,7 +42,7 @@ mutants! {
     M32 = 32, "reads-see-overlay", "Reads are served while a batch is tentative (RO-2).";
     M33 = 33, "one-checkpoint-enough", "One replica's word certifies a checkpoint to fetch (ST-1).";
     M34 = 34, "stable-with-weak", "f + 1 CHECKPOINTs make a checkpoint stable (CK-2).";
-    M35 = 35, "table-not-transferred", "The client table is not taken from a transferred state (ST-6, B17).";
+    M35 = 35, "table-not-transferred", "The request table is not rebuilt from a transferred state (ST-6, B17).";
     M36 = 36, "p-forgotten", "P is forgotten after one view change (VC-1).";
     M37 = 37, "executed-omitted", "Executed numbers are left out of a VIEW-CHANGE (VC-2).";
     M38 = 38, "new-view-unchecked", "A NEW-VIEW is entered without checking it (VV-3).";
@@ -106,6 +106,10 @@ mutants! {
     M119 = 119, "held-commits-leave", "A COMMIT that waits for a carrier when a rejoin begins leaves in it (L31, RC-5).";
     M120 = 120, "votes-said-again", "A replica that must not vote says its earlier votes again (L31, RC-5, RC-11a).";
     M121 = 121, "unsynced-votes-leave", "Votes that wait for the disk when a rejoin begins leave in it (L31, RC-5).";
+    M160 = 160, "signed-copy-untimed", "A request that is known with a MAC is not timed when it comes again with a signature (L32, TM-2).";
+    M161 = 161, "late-time-refused", "A proposal whose time is too old by now is refused, even if others have prepared it (L32, DV-54).";
+    M162 = 162, "no-catching-up", "A replica that is far behind asks for more only when its next STATUS is due (L32, SM-1).";
+    M164 = 164, "patient-in-vain", "A client whose requests are answered only when it sends them again waits as long before that (L33, CL-2).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
@@ -134,6 +138,7 @@ mutants! {
     M152 = 152, "rejoin-not-noted", "The log of a replica that has not rejoined is its state (§14.4).";
     M153 = 153, "segment-name-unsynced", "A segment is used before its name is durable (D1).";
     M154 = 154, "start-uncounted", "A start does not raise the count of starts (§14.3).";
+    M155 = 155, "unreadable-page-awaited", "A page that nobody gives is waited for, even if a later state is certified (ST-8).";
     M71 = 71, "reply-of-another-request", "A client takes a reply by its timestamp, whatever request it answers (S3, RP-5).";
     M72 = 72, "timestamps-not-kept", "A client keeps the first timestamp of a run only, not those that it uses (S3, CL-10).";
     M73 = 73, "voucher-counted-twice", "A replica's word about a request counts as two (TM-2).";
@@ -142,7 +147,7 @@ mutants! {
     M14 = 14, "result-unchecked", "A client takes a result without comparing it with the certified digest (CL-6, K12).";
 }
 
-/// The mutants of a replica's storage. No run of the swarm has that storage: `sim/tests/storage.rs` finds them.
+/// The mutants of a replica's storage: `sim/tests/storage.rs` finds them, and so does the swarm.
 pub const STORAGE: core::ops::RangeInclusive<u32> = M140..=M154;
 
 #[cfg(feature = "mutants")]

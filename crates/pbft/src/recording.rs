@@ -158,9 +158,10 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(10);
             w.u64(seq.0);
         }
-        Input::BurstEnd => w.u8(11),
+        Input::Unreadable => w.u8(11),
+        Input::BurstEnd => w.u8(12),
         Input::Replied { seq, reply } => {
-            w.u8(12);
+            w.u8(13);
             w.u64(seq.0);
             encode_reply(reply, w);
         }
@@ -335,8 +336,9 @@ impl Scratch {
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
-            11 => step(now, &Input::BurstEnd),
-            12 => {
+            11 => step(now, &Input::Unreadable),
+            12 => step(now, &Input::BurstEnd),
+            13 => {
                 let (seq, reply) = (SeqNum(r.u64()?), decode_reply(&mut r)?);
                 step(now, &Input::Replied { seq, reply });
             }

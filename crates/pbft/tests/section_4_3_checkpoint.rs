@@ -5,7 +5,7 @@ mod desk;
 
 use desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_wire::Digest;
 use quorate_wire::id::SeqNum;
 use quorate_wire::message::{BodyMessage, Checkpoint, Kind};
@@ -272,4 +272,68 @@ fn l24_a_batch_is_still_wanted_after_a_checkpoint() {
     desk.forget();
     desk.pass(100);
     assert_eq!(desk.sent(Kind::BodyFetch), 0);
+}
+
+/// ST-8: the next batch needs a page that cannot be read, and no other replica has it any more. The batches up to a
+/// checkpoint that others certify wait for that page, so the checkpoint is fetched. Those above it are executed again.
+#[test]
+fn d3_a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    desk.hold_executions();
+    desk.roots_wait = true; // a checkpoint is cut after the executions before it
+    for n in 3..=6 {
+        desk.order(n, c(0), n, b"x");
+    }
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.pass(300);
+    assert!(fetches(&desk).is_empty(), "batches that were handed over are not overtaken");
+    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [4]);
+    desk.forget();
+    desk.fetched(4);
+    desk.end_executions();
+    assert_eq!(desk.executed(), [(5, false), (6, false)]);
+    assert_eq!(desk.replica.state().executed, SeqNum(6));
+}
+
+/// D9, ST-8: the checkpoint that replaces such a state is replaced itself when the others have a later one, and may have
+/// discarded it: that one, too, is within what was handed over.
+#[test]
+fn d9_a_state_that_replaces_another_is_replaced_by_a_later_one() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    desk.hold_executions();
+    desk.roots_wait = true;
+    for n in 3..=8 {
+        desk.order(n, c(0), n, b"x");
+    }
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.pass(300);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [4]);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), true);
+    }
+    desk.pass(300);
+    assert_eq!(fetches(&desk), [4, 8]);
+    desk.fetched(8);
+    desk.end_executions();
+    assert_eq!(desk.replica.state().executed, SeqNum(8));
+}
+
+/// Without a later checkpoint there is nothing to fetch.
+#[test]
+fn a_page_that_nobody_has_is_waited_for_without_a_later_state() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 4);
+    desk.input(Input::Unreadable);
+    desk.checkpoint(R0, 8, root(SeqNum(8)), false);
+    desk.input(Input::Unreadable);
+    assert!(fetches(&desk).is_empty());
 }

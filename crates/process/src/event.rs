@@ -2,7 +2,7 @@
 
 use quorate_pbft::step::{Lsn, Timer};
 use quorate_service::parallel::Done;
-use quorate_wire::{SeqNum, Source};
+use quorate_wire::Source;
 
 /// Each thing that can happen to a process.
 #[derive(Debug)]
@@ -38,6 +38,4 @@ pub enum Event<'a> {
 pub enum DiskEvent {
     /// All records up to here are durable.
     Durable(Lsn),
-    /// An image of this checkpoint is durable (D5).
-    Kept(SeqNum),
 }

@@ -238,6 +238,10 @@ pub trait Observer<S: Service, P: PageStore> {
     #[inline]
     fn distrusted(&mut self) {}
 
+    /// A page that the next batch needs cannot be read.
+    #[inline]
+    fn unreadable(&mut self, page: u32) {}
+
     /// A page that could not be read has come from another replica.
     #[inline]
     fn restored(&mut self, page: u32) {}

@@ -14,7 +14,7 @@ use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
 use quorate_service::parallel::{Done, Job, MatrixError};
 use quorate_service::{Executor, Queue, Service, Steps};
-use quorate_wire::{ClientId, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
+use quorate_wire::{ClientId, Digest, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::admission::{Admission, KeySource};
 use crate::ahead::{Ahead, Check, Parallel};
@@ -74,6 +74,8 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     is_unsent: bool,
     /// The last state that was fetched.
     fetched: SeqNum,
+    /// A state that was fetched, and that the core does not know of yet.
+    installing: Option<(SeqNum, Digest)>,
     /// Slots of pages that the executor does not know yet.
     stored: Vec<(PageLabel, u32)>,
     admission: Admission,
@@ -123,6 +125,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_slow: false,
             is_unsent: true,
             fetched: SeqNum(0),
+            installing: None,
             stored: Vec::new(),
             admission: Admission::default(),
             collector: Collector::new(id, config.cluster),
@@ -160,6 +163,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             is_slow: self.is_slow,
             is_unsent: self.is_unsent,
             fetched: self.fetched,
+            installing: self.installing,
             stored: self.stored,
             admission: self.admission,
             collector: self.collector,
@@ -229,7 +233,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             Event::Datagram { source, bytes } => sender = self.receive(now, source, bytes, watch),
             Event::Clock => self.expire(now, watch),
             Event::Disk(DiskEvent::Durable(lsn)) => self.durable(now, lsn, watch),
-            Event::Disk(DiskEvent::Kept(seq)) => self.feed(now, Input::Kept { seq }, &[], watch),
             Event::Start => {
                 self.admit_clients(true);
                 self.feed(now, Input::Start, &[], watch);
@@ -394,6 +397,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, watch, |executor, steps| executor.on_deadline(now.mono_ns, steps));
+            self.install(now, watch);
         }
         if self.collector.deadline() <= now.mono_ns {
             self.collector.expire();

@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use quorate_wire::batch::Ordered;
 use quorate_wire::digest::Domains;
+use quorate_wire::life::Lives;
 use quorate_wire::message::RESULT_BYTES_MAX;
 use quorate_wire::reply::{Reply, ReplyOutcome};
-use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::lives;
 use crate::options::Options;
@@ -196,13 +197,17 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Returns the reply that the committed state holds for `client` (RP-2).
-    pub fn cached(&mut self, client: ClientId) -> Option<Cached<'_>> {
+    ///
+    /// # Errors
+    ///
+    /// A page of it cannot be read.
+    pub fn cached(&mut self, client: ClientId) -> Result<Option<Cached<'_>>, PageFault> {
         let view = self.state.committed(self.reply_pages);
-        let lane = self.lanes.find(&view, client).ok()??;
+        let Some(lane) = fault(self.lanes.find(&view, client))?.flatten() else { return Ok(None) };
         self.result.clear();
-        let kept = self.lanes.result(&view, &lane, &mut self.result).unwrap_or(false);
+        let kept = fault(self.lanes.result(&view, &lane, &mut self.result))?.unwrap_or(false);
         let result = kept.then_some(&self.result[..]);
-        Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result })
+        Ok(Some(Cached { timestamp: lane.timestamp, digest: lane.digest, result }))
     }
 
     /// Returns the last agreed time of the committed state.
@@ -290,8 +295,18 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.undo(SeqNum(0));
         self.last_executed = seq;
         self.is_stale = mutant!(M109, true, false);
-        // If a page cannot be read now, it is asked for when the next batch needs it.
+        // If a page cannot be read now, [`Self::tables`] says so.
         let _ = self.read_tables();
+    }
+
+    /// Reads the tables of a state that a transfer has brought, and returns the lives in it (RC-11).
+    ///
+    /// # Errors
+    ///
+    /// A page of them cannot be read. [Repair](Self::repair) it, and call this again.
+    pub fn tables(&mut self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+        self.read_tables()?;
+        self.read_lives()
     }
 
     /// Reads what is kept in memory of clients from the state, unless that was done.

@@ -60,6 +60,11 @@ impl<C> Task<C> {
     pub fn is_long(&self) -> bool {
         matches!(self, Self::Execute { .. } | Self::Read { .. })
     }
+
+    /// Returns whether the task needs no current state.
+    fn is_ahead(&self) -> bool {
+        matches!(self, Self::Check(_) | Self::Fetch { .. })
+    }
 }
 
 /// A result that agreement expects of a dropped task.
@@ -114,14 +119,18 @@ impl<C> Queue<C> {
     /// Takes the first task that can be done while the others wait: a check; or a fetch, which drops the tasks before it.
     #[cold]
     pub fn take_ahead(&mut self) -> Option<Task<C>> {
-        let ahead = |task: &Task<C>| matches!(task, Task::Check(_) | Task::Fetch { .. });
-        let index = self.tasks.iter().position(ahead)?;
+        let index = self.tasks.iter().position(Task::is_ahead)?;
         if let Some(Task::Fetch { .. }) = self.tasks.get(index) {
             self.drop_first(index);
             self.is_parked = false;
             return self.tasks.pop_front();
         }
         self.tasks.remove(index)
+    }
+
+    /// Returns whether there is a task that can be done while the others wait.
+    pub fn has_ahead(&self) -> bool {
+        self.tasks.iter().any(Task::is_ahead)
     }
 
     /// Puts back a task that cannot be done for now. The queue is parked until [`Self::resume`].
@@ -131,9 +140,10 @@ impl<C> Queue<C> {
         self.is_parked = true;
     }
 
-    /// Ends the parking.
+    /// Ends the parking. If a fetch waits, it does not end: the tasks before the fetch are to be dropped, and must not
+    /// bring the state beyond what is fetched.
     pub fn resume(&mut self) {
-        self.is_parked = false;
+        self.is_parked &= self.tasks.iter().any(|task| matches!(task, Task::Fetch { .. }));
     }
 
     /// Returns whether the queue is parked.
@@ -234,6 +244,21 @@ mod tests {
         assert_eq!(name(queue.take()), Some(('x', 2)));
         assert_eq!(name(queue.take()), None);
         assert_eq!(queue.take_unanswered(), []);
+    }
+
+    /// EX-5: the page comes while the fetch still waits for its turn. What was to be dropped is not done any more.
+    #[test]
+    fn a_page_that_comes_late_does_not_overtake_a_fetch() {
+        let mut queue = Queue::default();
+        for task in [execute(1), execute(2), fetch(2)] {
+            queue.push(task);
+        }
+        let first = queue.take().unwrap();
+        queue.park(first);
+        queue.resume();
+        assert_eq!(name(queue.take()), None);
+        assert_eq!(name(queue.take_ahead()), Some(('f', 2)));
+        assert_eq!(queue.take_unanswered(), [Unanswered::Batch(SeqNum(1)), Unanswered::Batch(SeqNum(2))]);
     }
 
     /// EX-5: a fetch of a parked queue replaces the tasks before it, and agreement still gets their answers.

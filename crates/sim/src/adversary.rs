@@ -26,12 +26,14 @@ pub mod backup;
 pub mod client;
 pub mod collector;
 pub mod collusion;
+pub mod maker;
 pub mod mutate;
 pub mod named;
 pub mod noise;
 pub mod plausible;
 pub mod primary;
 pub mod roster;
+pub mod sly;
 
 /// A message that its replica sends.
 #[derive(Clone, Copy, Debug)]

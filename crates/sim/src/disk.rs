@@ -1,42 +1,47 @@
-//! A disk: a log of records and the images of checkpoints, with all their faults (H1, H3-H7, H11).
+//! The disk of a host: simulated files, and on them the storage that a node uses (H1, H3-H7, H11).
 //!
-//! The log has the format of a node's log: every record carries a checksum over its bytes and the record before it,
-//! and how much of the log was known to be durable when it was written. So a bad record is either a torn tail, which
-//! was not acknowledged and is cut (spec §14.3), or damage to acknowledged data: then the log cannot be trusted and
-//! the replica has lost its state (spec §14.4). Later records show which of the two it is.
+//! The log, the images and the paged state are those of `quorate_process`. The simulator draws how long a job of a
+//! writer takes, and runs the job when that time is over. If the host crashes before, the power goes somewhere within
+//! the job. `side.rs` is what the process of the host sees.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use quorate_pbft::Resume;
+use quorate_pbft::config::Durability;
 use quorate_pbft::step::Lsn;
-use quorate_wire::{Digest, SeqNum};
+use quorate_process::storage::io::DiskError;
+use quorate_process::storage::owner::Owner;
+use quorate_process::storage::paged;
+use quorate_process::storage::queue::{LogInbox, LogJob, PageJob, PagesDone};
+use quorate_process::storage::recover::{self, Past, Storage, Writers};
+use quorate_process::storage::starts::LogState;
+use quorate_service::{Executor, Service};
+use quorate_wire::SeqNum;
+use quorate_wire::digest::Domains;
 
+use self::files::{Remains, SimFiles, Space};
 use crate::rng::{Concern, Rng};
 
+mod damage;
 pub mod files;
+pub mod side;
+mod spoil;
 
-/// One record as it lies on the disk.
-#[derive(Clone, Debug)]
-struct Entry {
-    /// The record's own place; increases along the log.
-    place: u64,
-    /// The replica's name for it, good for one incarnation.
-    lsn: Lsn,
-    /// Up to which place the log was known to be durable when this was written.
-    known: u64,
-    /// Checksum over the checksum before, the place, `known` and the bytes.
-    sum: u64,
-    bytes: Vec<u8>,
-}
+pub use spoil::{Damage, Spoiled};
 
-/// A checkpoint's state, flushed to the disk.
-#[derive(Clone, Debug)]
-pub struct Image<I> {
-    /// The checkpoint.
-    pub seq: SeqNum,
-    /// Its root.
-    pub root: Digest,
-    /// The state.
-    pub state: I,
-    rotten: bool,
-}
+/// The pages of a replica's state.
+pub type Paged = paged::Paged<SimFiles>;
+
+/// The size of a segment of the log.
+const SEGMENT_BYTES: usize = 64 << 10;
+/// More changes than a job makes on the disk, usually.
+const CHANGES: usize = 6;
+/// Changes of the writer of a log that has room, before the sync of a commit.
+const BEFORE_SYNC: usize = 1;
+/// How long the log is idle before its end is recorded, in nanoseconds.
+const QUIET_NS: u64 = 2_000_000;
+/// When a job is tried again that found no space, in nanoseconds.
+const RETRY_NS: u64 = 20_000_000;
 
 /// How fast a disk is, in nanoseconds for one sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,78 +59,126 @@ impl Pace {
     pub const SLOW: Self = Self { low_ns: 20_000_000, high_ns: 200_000_000 };
 }
 
-/// Damage to a disk after everything was durable (H4, H5).
+/// How the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// A bit of a record flips.
-    BitRot,
-    /// A record reads as zeros.
-    Zeroed,
-    /// A record was written over another one.
-    Misdirected,
-    /// A record that was reported to be durable was never written.
-    Lost,
-    /// The newest image of a checkpoint no longer matches its root.
-    ImageRot,
+pub enum PowerCut {
+    /// At any moment.
+    Anytime,
+    /// Within a write of the log, which is torn.
+    WithinWrite,
+    /// Before anything of what was not synced has come to the platter.
+    BeforeWrite,
 }
 
-impl Damage {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [Self::BitRot, Self::Zeroed, Self::Misdirected, Self::Lost, Self::ImageRot];
-}
-
-/// The result of reading the disk at a start.
+/// What a disk does for the log.
 #[derive(Debug)]
-pub enum Found {
-    /// Nothing: a new disk.
-    Empty,
-    /// Everything that was promised. `cut` says that a torn tail was discarded.
-    Log {
-        /// The records, oldest first.
-        records: Vec<Vec<u8>>,
-        /// There was a torn tail.
-        cut: bool,
-    },
-    /// Something that was promised is gone: amnesia.
-    Damaged,
+pub struct LogDone {
+    /// The last record that has become durable by it.
+    pub durable: Option<Lsn>,
+    /// The state of the log that has been noted.
+    pub state: Option<LogState>,
+    /// The log has become shorter.
+    pub is_cut: bool,
 }
 
-/// The disk of one replica. Its log holds what [`Disk::trim`] has kept and what came since; its images
-/// are at most two.
-#[derive(Clone, Debug)]
-pub struct Disk<I> {
+/// The end of the time of a job.
+#[derive(Debug)]
+pub enum Ended<T> {
+    /// Another job has taken its place, or there is no process.
+    Void,
+    /// There was no space: the job is tried again after this many nanoseconds.
+    Full(u64),
+    /// The disk has failed: the process stops.
+    Failed,
+    /// It is done.
+    Done(T),
+}
+
+/// The job of the log's writer whose time is running.
+#[derive(Debug)]
+struct InFlight {
+    serial: u64,
+    job: LogJob,
+}
+
+/// The disk of one replica.
+#[derive(Debug)]
+pub struct Disk {
+    /// How long jobs take.
     rng: Rng,
+    /// Crashes and damage.
+    faults: Rng,
     pace: Pace,
-    log: Vec<Entry>,
-    next_place: u64,
-    /// Everything up to this place is on the platter.
-    durable: u64,
-    /// The sync in flight covers everything up to this place.
-    syncing: Option<u64>,
-    images: Vec<Image<I>>,
-    incarnation: u64,
-    /// The last durable record when the images or the incarnation were last written.
-    known: u64,
-    /// The replica that writes here has lost its memory, and has not rejoined since.
-    rejoining: bool,
-    full: bool,
+    owner: Owner,
+    files: SimFiles,
+    /// None: no process runs, or it keeps nothing.
+    writers: Option<Writers<SimFiles>>,
+    inbox: LogInbox,
+    in_flight: Option<InFlight>,
+    serial: u64,
+    /// The last commit has records, and nothing says yet that it is durable.
+    unnoted: bool,
+    /// What waits for the writer of the pages.
+    pages: VecDeque<PageJob>,
+    /// The time of the writer of the pages is running.
+    is_writing: bool,
+    /// How long an image takes, if that is not for the pace to say.
+    image_ns: Option<u64>,
+    newest: Option<SeqNum>,
+    starts: u64,
+    space: Space,
+    /// Something other than a crash has changed the log, or the pages.
+    spoiled: Spoiled,
+    /// The slots of the newest image that are damaged, with their pages.
+    rotten: BTreeMap<u32, u32>,
 }
 
-impl<I: Clone> Disk<I> {
-    /// Returns an empty disk.
-    pub fn new(seed: u64, index: usize, pace: Pace) -> Self {
+impl Disk {
+    /// Returns the disk of a replica that has never started.
+    pub fn new(seed: u64, index: usize, pace: Pace, owner: Owner) -> Self {
+        let files = SimFiles::default();
+        if let Err(error) = recover::create(&files, owner) {
+            unreachable!("a new disk has space and works: {error}");
+        }
         Self {
             rng: Rng::nth(seed, Concern::Disk, index),
+            faults: Rng::nth(seed, Concern::DiskFaults, index),
             pace,
-            log: Vec::new(),
-            next_place: 1,
-            durable: 0,
-            syncing: None,
-            images: Vec::new(),
-            incarnation: 0,
-            known: 0,
-            rejoining: false,
-            full: false,
+            owner,
+            files,
+            writers: None,
+            inbox: LogInbox::default(),
+            in_flight: None,
+            serial: 0,
+            unnoted: false,
+            pages: VecDeque::new(),
+            is_writing: false,
+            image_ns: None,
+            newest: None,
+            starts: 0,
+            space: Space::Enough,
+            spoiled: Spoiled::default(),
+            rotten: BTreeMap::new(),
+        }
+    }
+
+    /// Returns a copy, as a snapshot of a machine without power would be. A replica that gets it back has an old disk.
+    #[must_use]
+    pub fn snapshot(&mut self) -> Self {
+        let files = self.files.copy();
+        files.crash(&mut self.faults, Remains::Any);
+        Self {
+            rng: self.rng.clone(),
+            faults: self.faults.clone(),
+            files,
+            writers: None,
+            inbox: LogInbox::default(),
+            in_flight: None,
+            pages: VecDeque::new(),
+            is_writing: false,
+            spoiled: Spoiled::ALL,
+            rotten: self.rotten.clone(),
+            ..*self
         }
     }
 
@@ -134,260 +187,232 @@ impl<I: Clone> Disk<I> {
         self.pace = pace;
     }
 
-    /// Sets whether the disk is full. A full disk finishes no sync (GC-4).
-    pub fn set_full(&mut self, full: bool) {
-        self.full = full;
+    /// Lets an image take `ns` nanoseconds, or as long as the pace says.
+    pub fn set_image_time(&mut self, ns: Option<u64>) {
+        self.image_ns = ns;
     }
 
-    /// Records a start and returns how many there have been (spec §14.3), or `at_least` if that is more.
-    pub fn start(&mut self, at_least: u64) -> u64 {
-        self.incarnation = (self.incarnation + 1).max(at_least);
-        self.known = self.last_durable();
-        self.incarnation
+    /// Sets how much space there is (GC-4).
+    pub fn set_space(&mut self, space: Space) {
+        self.space = space;
+        self.files.set_space(space);
     }
 
-    /// Clears the log and the images of a replica that has lost its memory, and notes that: what it
-    /// writes from now on is no memory either, until it has rejoined.
-    pub fn forget(&mut self) {
-        self.log.clear();
-        self.images.clear();
-        self.durable = self.next_place - 1;
-        (self.known, self.rejoining) = (0, true);
+    /// Sets whether the next sync fails (GC-4).
+    pub fn set_failing(&mut self, fails_sync: bool) {
+        self.files.set_failing(fails_sync);
     }
 
-    /// Records that the replica itself has found that this is no memory (H7), and how often it has started at least.
-    pub fn distrust(&mut self, starts: u64) {
-        self.rejoining = true;
-        self.incarnation = self.incarnation.max(starts);
+    /// Returns whether the next sync fails.
+    pub fn is_failing(&self) -> bool {
+        self.files.is_failing()
+    }
+
+    /// Lets the power go within the next start, if that changes enough.
+    pub fn cut_start(&mut self) {
+        self.files.set_fuse(self.faults.index(2 * CHANGES));
+    }
+
+    /// Returns a store for the state, which keeps at most `pages_max` pages in memory that the disk has.
+    pub fn store(&self, domains: Domains, page_bytes: usize, pages_max: usize) -> Paged {
+        Paged::new(self.files.clone(), domains, page_bytes, pages_max.saturating_mul(page_bytes))
+    }
+
+    /// Reads the disk at a start. `seconds` is the time of day.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read.
+    pub fn open(
+        &mut self,
+        durability: Durability,
+        seconds: u64,
+    ) -> Result<(Storage<SimFiles>, Past), DiskError> {
+        let opened = Storage::open(&self.files, self.owner, durability, seconds, SEGMENT_BYTES)?;
+        self.starts = opened.0.starts();
+        Ok(opened)
+    }
+
+    /// Begins to write. The state has been loaded into `executor`, and the replica continues from `resume`.
+    ///
+    /// # Errors
+    ///
+    /// The disk cannot be written.
+    pub fn begin<S: Service>(
+        &mut self,
+        storage: Storage<SimFiles>,
+        executor: &Executor<S, Paged>,
+        resume: &Resume,
+    ) -> Result<(), DiskError> {
+        self.writers = storage.begin(executor, self.faults.bits())?;
+        (self.inbox, self.in_flight, self.unnoted) = (LogInbox::default(), None, false);
+        self.pages.clear();
+        self.is_writing = false;
+        self.files.end_fuse();
+        // Damaged pages were not taken. Of a log, only another life takes the place.
+        self.rotten.clear();
+        let log = self.spoiled.log && matches!(resume, Resume::Restart(_));
+        self.spoiled = Spoiled { log, pages: false };
+        self.newest = match resume {
+            Resume::Fresh { .. } | Resume::Amnesia { .. } => None,
+            Resume::Restart(restart) => Some(restart.checkpoint.0).filter(|seq| *seq > SeqNum(0)),
+        };
+        Ok(())
+    }
+
+    /// The start was not completed.
+    pub fn give_up_start(&mut self) {
+        self.writers = None;
+        self.files.crash(&mut self.faults, Remains::Any);
+    }
+
+    /// Returns whether a process writes here.
+    pub fn is_written(&self) -> bool {
+        self.writers.is_some()
     }
 
     /// Returns how many starts there have been.
     pub fn starts(&self) -> u64 {
-        self.incarnation
+        self.starts
     }
 
-    /// Records that it has rejoined.
-    pub fn rejoined(&mut self) {
-        self.rejoining = false;
-    }
-
-    /// Returns whether something that was written is not durable yet.
-    pub fn is_behind(&self) -> bool {
-        self.log.last().is_some_and(|last| last.place > self.durable)
-    }
-
-    /// Appends a record; it is not durable yet.
-    pub fn append(&mut self, lsn: Lsn, bytes: &[u8]) {
-        let before = self.log.last().map_or(0, |entry| entry.sum);
-        let (place, known) = (self.next_place, self.durable);
-        self.next_place += 1;
-        let sum = checksum(before, place, known, bytes);
-        self.log.push(Entry { place, lsn, known, sum, bytes: bytes.to_vec() });
-    }
-
-    /// Begins a sync if there is something to sync and none is in progress. Returns how long it takes.
-    pub fn begin_sync(&mut self) -> Option<u64> {
-        let last = self.log.last()?.place;
-        if self.syncing.is_some() || self.full || last <= self.durable {
-            return None;
-        }
-        self.syncing = Some(last);
-        Some(self.rng.between(self.pace.low_ns, self.pace.high_ns))
-    }
-
-    /// Ends the sync in flight and returns up to where the log is now durable.
-    pub fn end_sync(&mut self) -> Option<Lsn> {
-        self.durable = self.syncing.take()?;
-        self.log.iter().rev().find(|entry| entry.place <= self.durable).map(|entry| entry.lsn)
-    }
-
-    /// Returns how long flushing an image takes.
-    pub fn image_ns(&mut self) -> u64 {
-        8 * self.rng.between(self.pace.low_ns, self.pace.high_ns)
-    }
-
-    /// Keeps an image that has been flushed. The newest two stay.
-    pub fn keep_image(&mut self, seq: SeqNum, root: Digest, state: I) {
-        self.images.retain(|image| image.seq < seq);
-        self.images.push(Image { seq, root, state, rotten: false });
-        let surplus = self.images.len().saturating_sub(2);
-        self.images.drain(..surplus);
-        self.known = self.last_durable();
-    }
-
-    /// Drops the records that the newest image makes needless, as `obsolete` says (D6). The others are
-    /// written again behind one another, and what they knew is put in terms of those that are left.
-    pub fn trim(&mut self, obsolete: impl Fn(&[u8]) -> bool) {
-        let durable = self.durable;
-        self.log.retain(|entry| entry.place > durable || !obsolete(&entry.bytes));
-        let places: Vec<u64> = self.log.iter().map(|entry| entry.place).collect();
-        let last_upto = |known: u64| match places.partition_point(|place| *place <= known) {
-            0 => 0,
-            count => places[count - 1],
-        };
-        let mut before = 0;
-        for entry in &mut self.log {
-            entry.known = last_upto(entry.known);
-            entry.sum = checksum(before, entry.place, entry.known, &entry.bytes);
-            before = entry.sum;
-        }
-        self.known = last_upto(durable);
-    }
-
-    /// Returns the highest number that `of` finds in a record that is durable.
-    pub fn newest_durable(&self, of: impl Fn(&[u8]) -> Option<SeqNum>) -> Option<SeqNum> {
-        let durable = self.log.iter().take_while(|entry| entry.place <= self.durable);
-        durable.filter_map(|entry| of(&entry.bytes)).max()
-    }
-
-    /// Returns the newest image.
-    pub fn newest(&self) -> Option<&Image<I>> {
-        self.images.last()
-    }
-
-    /// The power goes: of what was not synced some prefix is there, perhaps with a torn record behind
-    /// it, and perhaps with later records behind a hole (H3).
-    pub fn crash(&mut self) {
-        self.syncing = None;
-        let first = self.log.partition_point(|entry| entry.place <= self.durable);
-        let unsynced = self.log.len() - first;
-        if unsynced == 0 {
-            return;
-        }
-        let kept = first + self.rng.index(unsynced + 1);
-        let Some(torn) = self.log.get_mut(kept) else { return };
-        match self.rng.below(4) {
-            0 => {
-                let len = self.rng.index(torn.bytes.len());
-                torn.bytes.truncate(len);
-                self.log.truncate(kept + 1);
-            }
-            1 => {
-                // A hole: what was written later is all there.
-                torn.bytes.fill(0);
-                torn.sum = 0;
-            }
-            _ => self.log.truncate(kept),
-        }
-    }
-
-    /// The power goes before anything of what was not synced has come to the platter (H3).
-    pub fn lose_tail(&mut self) {
-        self.syncing = None;
-        let first = self.log.partition_point(|entry| entry.place <= self.durable);
-        self.log.truncate(first);
-    }
-
-    /// Does damage to something that was durable, in a way that a start can notice. Says whether there
-    /// was anything to damage.
-    pub fn damage(&mut self, how: Damage) -> bool {
-        if how == Damage::ImageRot {
-            let newest = self.images.last_mut();
-            return newest.is_some_and(|image| !core::mem::replace(&mut image.rotten, true));
-        }
-        let promised = self.log.iter().map(|entry| entry.known).fold(self.known, u64::max);
-        let count = self.log.partition_point(|entry| entry.place <= promised);
-        if count == 0 {
-            return false;
-        }
-        let victim = self.rng.index(count);
-        let other = self.rng.index(self.log.len());
-        match how {
-            Damage::BitRot => {
-                let at = self.rng.index(self.log[victim].bytes.len());
-                match self.log[victim].bytes.get_mut(at) {
-                    Some(byte) => *byte ^= 0x10,
-                    None => self.log[victim].sum ^= 1,
-                }
-            }
-            Damage::Zeroed => {
-                let victim = &mut self.log[victim];
-                victim.bytes.fill(0);
-                (victim.known, victim.sum) = (0, 0);
-            }
-            Damage::Misdirected => {
-                let place = self.log[victim].place;
-                self.log[victim] = Entry { place, ..self.log[other].clone() };
-                self.log[victim].sum ^= u64::from(victim == other);
-            }
-            Damage::Lost => drop(self.log.remove(victim)),
-            Damage::ImageRot => unreachable!("handled above"),
-        }
-        true
-    }
-
-    /// Everything is gone (H6).
-    pub fn wipe(&mut self) {
-        *self = Self { rng: self.rng.clone(), ..Self::new(0, 0, self.pace) };
-    }
-
-    /// Reads the disk at a start: cuts a torn tail, notices damage.
-    pub fn read(&mut self) -> Found {
-        if self.incarnation == 0 {
-            return Found::Empty;
-        }
-        if self.rejoining || self.images.last().is_some_and(|image| image.rotten) {
-            return Found::Damaged;
-        }
-        let good = self.good();
-        let reached = self.log[..good].last().map_or(0, |entry| entry.place);
-        let promised = self.log.iter().map(|entry| entry.known).fold(self.known, u64::max);
-        if reached < promised {
-            return Found::Damaged;
-        }
-        let cut = good < self.log.len();
-        self.log.truncate(good);
-        for entry in &mut self.log {
-            entry.lsn = Lsn(0); // names of an earlier incarnation
-        }
-        self.durable = reached;
-        let records = self.log.iter().map(|entry| entry.bytes.clone()).collect();
-        Found::Log { records, cut }
-    }
-
-    /// Returns the place of the last record that is durable.
-    fn last_durable(&self) -> u64 {
-        self.log[..self.log.partition_point(|entry| entry.place <= self.durable)]
-            .last()
-            .map_or(0, |e| e.place)
-    }
-
-    /// Returns how many records from the front are whole and in their place.
-    fn good(&self) -> usize {
-        let mut before = 0;
-        for (i, entry) in self.log.iter().enumerate() {
-            if entry.sum != checksum(before, entry.place, entry.known, &entry.bytes) {
-                return i;
-            }
-            before = entry.sum;
-        }
-        self.log.len()
+    /// Returns the checkpoint of the newest image.
+    pub fn newest(&self) -> Option<SeqNum> {
+        self.newest
     }
 
     /// Returns the bytes of the log.
     pub fn log_bytes(&self) -> usize {
-        self.log.iter().map(|entry| entry.bytes.len()).sum()
+        self.writers.as_ref().map_or(0, |writers| writers.log.bytes())
     }
-}
 
-/// A 64-bit checksum: enough against accidents, which is all that a disk does.
-fn checksum(before: u64, place: u64, known: u64, bytes: &[u8]) -> u64 {
-    const M: u64 = 0x9fb2_1c65_1e98_df25;
-    let mut sum = before ^ place.wrapping_mul(M) ^ known.rotate_left(32).wrapping_mul(M);
-    let mut mix = |word: u64| {
-        sum = (sum ^ word).wrapping_mul(M);
-        sum ^= sum >> 29;
-    };
-    let mut chunks = bytes.chunks_exact(8);
-    for chunk in &mut chunks {
-        let Ok(word) = chunk.try_into() else { unreachable!("a chunk has eight bytes") };
-        mix(u64::from_le_bytes(word));
+    /// Returns whether a commit is being written.
+    pub fn is_behind(&self) -> bool {
+        self.in_flight.as_ref().is_some_and(|in_flight| matches!(in_flight.job, LogJob::Commit { .. }))
     }
-    let mut tail = [0; 8];
-    tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    mix(u64::from_le_bytes(tail));
-    mix(u64::try_from(bytes.len()).unwrap_or(0));
-    sum
+
+    /// Begins the next job of the log's writer, if there is one and none is in progress. Returns its number, and how
+    /// long it takes.
+    pub fn begin_log_job(&mut self) -> Option<(u64, u64)> {
+        let is_noting = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.job == LogJob::NoteEnd);
+        if self.in_flight.is_some() && (!is_noting || self.inbox.is_empty()) {
+            return None;
+        }
+        // The end of the log is recorded when it has been idle for a while.
+        let job = self.inbox.next(true, self.unnoted && !is_noting)?;
+        let quiet = if job == LogJob::NoteEnd { QUIET_NS } else { 0 };
+        self.serial += 1;
+        self.in_flight = Some(InFlight { serial: self.serial, job });
+        Some((self.serial, quiet + self.rng.between(self.pace.low_ns, self.pace.high_ns)))
+    }
+
+    /// The time of a job of the log's writer is over.
+    pub fn end_log_job(&mut self, serial: u64) -> Ended<LogDone> {
+        let Some(writers) = &mut self.writers else { return Ended::Void };
+        let Some(InFlight { job, .. }) = self.in_flight.take_if(|in_flight| in_flight.serial == serial)
+        else {
+            return Ended::Void;
+        };
+        let before = writers.log.bytes();
+        let mut done = writers.log.run(&job);
+        if done.as_ref().is_err_and(DiskError::is_full)
+            && let Ok(true) = writers.log.make_room(self.inbox.take_cut())
+        {
+            done = writers.log.run(&job);
+        }
+        match done {
+            Ok(durable) => {
+                match job {
+                    LogJob::Commit { .. } => self.unnoted = true,
+                    LogJob::NoteEnd => self.unnoted = false,
+                    LogJob::Cut(_) | LogJob::SetState { .. } | LogJob::Stop => {}
+                }
+                let state = if let LogJob::SetState { state, starts_min } = job {
+                    self.starts = self.starts.max(starts_min);
+                    Some(state)
+                } else {
+                    None
+                };
+                Ended::Done(LogDone { durable, state, is_cut: writers.log.bytes() < before })
+            }
+            Err(error) if error.is_full() => {
+                self.in_flight = Some(InFlight { serial, job });
+                Ended::Full(RETRY_NS)
+            }
+            Err(_) => Ended::Failed,
+        }
+    }
+
+    /// Begins to write pages, if some wait and none are being written. Returns how long it takes.
+    pub fn begin_pages(&mut self) -> Option<u64> {
+        if self.is_writing || self.pages.is_empty() {
+            return None;
+        }
+        self.is_writing = true;
+        let seals = self.pages.iter().any(|job| matches!(job, PageJob::Seal(..)));
+        let took = self.rng.between(self.pace.low_ns, self.pace.high_ns);
+        Some(if seals { self.image_ns.unwrap_or(8 * took) } else { took })
+    }
+
+    /// The time of the writer of the pages is over: does all jobs up to an image. Returns how many, and what they have
+    /// done.
+    pub fn end_pages(&mut self) -> Ended<Vec<PagesDone>> {
+        let Some(writers) = &mut self.writers else { return Ended::Void };
+        let mut all = Vec::new();
+        while let Some(job) = self.pages.pop_front() {
+            match writers.pages.run(&job) {
+                Ok(done) => {
+                    let sealed = if let PagesDone::Sealed(seq, _) = &done { Some(*seq) } else { None };
+                    all.push(done);
+                    if let Some(seq) = sealed {
+                        self.newest = Some(seq);
+                        self.inbox.cut_log(seq);
+                        let used: BTreeSet<u32> = writers.pages.slots().map(|(_, slot)| slot).collect();
+                        self.rotten.retain(|slot, _| used.contains(slot));
+                        self.spoiled.pages &= !self.rotten.is_empty();
+                        break;
+                    }
+                }
+                Err(error) if error.is_full() => {
+                    self.pages.push_front(job);
+                    if all.is_empty() {
+                        return Ended::Full(RETRY_NS);
+                    }
+                    break;
+                }
+                Err(_) => return Ended::Failed,
+            }
+        }
+        self.is_writing = false;
+        Ended::Done(all)
+    }
+
+    /// The power goes (H3).
+    pub fn crash(&mut self, how: PowerCut) {
+        let job = self.in_flight.take().map(|in_flight| in_flight.job);
+        let mut remains = Remains::Any;
+        if let Some(mut writers) = self.writers.take().filter(|_| how != PowerCut::BeforeWrite) {
+            let within = how == PowerCut::WithinWrite && job.is_some();
+            if let Some(job) = job {
+                self.files.set_fuse(if within { BEFORE_SYNC } else { self.faults.index(CHANGES) });
+                let _ = writers.log.run(&job);
+            }
+            if within {
+                remains = Remains::Torn;
+            } else if self.faults.one_in(2) {
+                self.files.set_fuse(self.faults.index(CHANGES));
+                while let Some(job) = self.pages.pop_front()
+                    && writers.pages.run(&job).is_ok()
+                {}
+            }
+        } else {
+            remains = Remains::Nothing;
+        }
+        self.files.crash(&mut self.faults, remains);
+        self.inbox = LogInbox::default();
+        self.pages.clear();
+        self.is_writing = false;
+    }
 }
 
 #[cfg(test)]

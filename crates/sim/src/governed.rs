@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
 use quorate_service::{Context, Service};
-use quorate_wire::ClientId;
 
-use crate::app::{App, Double};
-use crate::world::World;
+use crate::app::Double;
+use crate::orders::person;
 
 /// Returns the first `count` clients: the first one is the administrator.
 pub(crate) fn founders(count: usize) -> BTreeMap<u64, Client> {
@@ -16,56 +15,6 @@ pub(crate) fn founders(count: usize) -> BTreeMap<u64, Client> {
     principals
         .map(|principal| (principal, person(if principal == 1 { Rights::Admin } else { Rights::Write })))
         .collect()
-}
-
-/// A client with these rights. Its key is whatever this world's client of that number has, so it does not stand here.
-pub(crate) fn person(rights: Rights) -> Client {
-    Client { rights, key: [0; 32], address: None }
-}
-
-/// Reads an order as people write it: `add c1`, `add c1 read`, `remove c1`.
-pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let principal = |name: &str| Some(name.strip_prefix('c')?.parse::<u64>().ok()? + 1);
-    let order = match *words.as_slice() {
-        ["add", name] => RegistryOp::Add(principal(name)?, person(Rights::Write)),
-        ["add", name, "read"] => RegistryOp::Add(principal(name)?, person(Rights::Read)),
-        ["add", name, "admin"] => RegistryOp::Add(principal(name)?, person(Rights::Admin)),
-        ["remove", name] => RegistryOp::Remove(principal(name)?),
-        _ => return None,
-    };
-    let mut bytes = Vec::new();
-    order.encode(&mut bytes);
-    Some(bytes)
-}
-
-/// Shows an order.
-pub(crate) fn order_text(operation: &[u8]) -> Option<String> {
-    let name = |principal: u64| ClientId::new(principal, 0);
-    Some(match RegistryOp::decode(operation)? {
-        Ok(RegistryOp::Add(principal, person)) => {
-            format!("add {} {}", name(principal), format!("{:?}", person.rights).to_lowercase())
-        }
-        Ok(RegistryOp::Remove(principal)) => format!("remove {}", name(principal)),
-        Err(_) => "(malformed order)".to_owned(),
-    })
-}
-
-/// Shows the answer to an order, or that there was no right.
-pub(crate) fn answer_text(result: &[u8]) -> Option<String> {
-    Some(match RegistryResult::decode(result)? {
-        RegistryResult::Done => "ok".to_owned(),
-        RegistryResult::AlreadySo => "ok, already".to_owned(),
-        RegistryResult::NoRight => "refused: no right".to_owned(),
-        RegistryResult::NoClient => "refused: no client".to_owned(),
-        RegistryResult::NoLane => "refused: table full".to_owned(),
-        other @ (RegistryResult::OtherKey
-        | RegistryResult::LastAdministrator
-        | RegistryResult::Full
-        | RegistryResult::Malformed) => {
-            format!("refused: {other:?}")
-        }
-    })
 }
 
 /// The plainest machine with rights, around the one of a service. It knows only what the simulator asks for: the
@@ -130,17 +79,5 @@ impl Double for Governed {
                 result
             }
         }
-    }
-}
-
-impl<A: App> World<A> {
-    /// Returns the clients that the state of host `h` knows, by their index.
-    pub fn guests_of(&self, h: usize) -> Vec<u64> {
-        let mut known = Vec::new();
-        if let Some(process) = &self.hosts[h].process {
-            process.executor().registered(&mut |principal, _| known.push(principal - 1));
-        }
-        known.sort_unstable();
-        known
     }
 }

@@ -17,6 +17,7 @@ pub enum Tag {
     Durable,
     Start,
     Kept,
+    Unreadable,
     BurstEnd,
     Replied,
     Send = 32,

@@ -1,27 +1,26 @@
 //! A host: the machine that a replica runs on, and the process that runs there while it is up.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use quorate_pbft::recording::Recorder;
 use quorate_process::Process;
 use quorate_service::Service;
-use quorate_service::page::Memory;
-use quorate_wire::{Digest, ReplicaId, SeqNum};
+use quorate_wire::ReplicaId;
 
-use crate::changes::DiskChanges;
 use crate::clock::Clock;
 use crate::core::AnyCore;
-use crate::disk::Disk;
+use crate::disk::side::DiskSide;
+use crate::disk::{Disk, Paged};
+use crate::event::Event;
 use crate::network::NodeId;
 use crate::work::Jobs;
-use crate::world::Event;
 
 /// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
 pub const MISSED_MAX: usize = 512;
 
 /// A machine: its disk and clock outlive the process.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Host<S: Service> {
     /// Which replica runs here. Two hosts with the same one are twins.
     pub id: ReplicaId,
@@ -39,13 +38,11 @@ pub struct Host<S: Service> {
     /// back must not make its new keys look old (KX-1, D8).
     pub key_time: u64,
     /// Its disk.
-    pub disk: Disk<Rc<Vec<u8>>>,
+    pub disk: Disk,
     /// Until then its process executes something, where that keeps it from everything else.
     pub busy_until: u64,
     /// Since when it does not look at its input, where it is paused or executes something.
     pub away_since: u64,
-    /// How long the image of a checkpoint takes to be written, if that is not for the disk to say.
-    pub image_ns: Option<u64>,
     /// The process; none while it is down.
     pub process: Option<Box<HostProcess<S>>>,
     /// What belongs to this life of the process.
@@ -55,8 +52,12 @@ pub struct Host<S: Service> {
     /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
     /// raises the count of starts, until it is above the one that the others know.
     pub old_disk: bool,
-    /// It counts toward `f`: it has lost its memory and not rejoined yet.
+    /// It counts toward `f`: it has lost its memory and not rejoined yet, or its disk does not know yet that it has.
     pub amnesic: bool,
+    /// It counts toward `f`: the image on its disk is damaged, and there is no other yet.
+    pub imageless: bool,
+    /// The power goes within the next write of its log.
+    pub dies_writing: bool,
 }
 
 impl<S: Service> Host<S> {
@@ -72,7 +73,7 @@ impl<S: Service> Host<S> {
 }
 
 /// The process of a host.
-pub type HostProcess<S> = Process<S, Memory, DiskChanges, AnyCore>;
+pub type HostProcess<S> = Process<S, Paged, DiskSide, AnyCore>;
 
 /// What a world knows of one life of a process.
 #[derive(Debug)]
@@ -87,22 +88,10 @@ pub struct Life {
     pub took_ns: u64,
     /// What the workers do.
     pub jobs: Jobs,
-    /// The image of a checkpoint is being written.
-    pub flushing: Option<(SeqNum, Digest, Rc<Vec<u8>>)>,
-    /// World time at which that is done.
-    pub flushed_at: u64,
 }
 
 impl Default for Life {
     fn default() -> Self {
-        Self {
-            wake_at: u64::MAX,
-            recorder: None,
-            works: false,
-            took_ns: 0,
-            jobs: Jobs::default(),
-            flushing: None,
-            flushed_at: 0,
-        }
+        Self { wake_at: u64::MAX, recorder: None, works: false, took_ns: 0, jobs: Jobs::default() }
     }
 }

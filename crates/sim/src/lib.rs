@@ -7,13 +7,13 @@
 
 pub mod adversary;
 pub mod app;
-pub mod changes;
 pub mod checker;
 pub mod clock;
 pub mod command;
 pub mod core;
 pub mod describe;
 pub mod disk;
+pub mod event;
 pub mod expected;
 pub mod follow;
 pub mod governed;
@@ -23,6 +23,7 @@ pub mod host;
 pub mod hunt;
 pub mod lanes;
 pub mod network;
+mod orders;
 pub mod pool;
 mod queue;
 pub mod recording;

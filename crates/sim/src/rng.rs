@@ -21,6 +21,10 @@ pub enum Concern {
     Keys,
     /// How long executions take.
     Executor,
+    /// What a crash leaves on a disk, and damage to it.
+    DiskFaults,
+    /// The faults of disks that a run has in addition.
+    DiskWeather,
 }
 
 /// xoshiro256++, seeded by splitmix64. Not for secrets.

@@ -63,6 +63,8 @@ pub struct Counters {
     pub frames: u64,
     /// Faults brought about, by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What the disks have done, by kind.
+    pub disk: BTreeMap<&'static str, u64>,
     /// Messages sent, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
     /// Messages rejected by the protocol, by reason.
@@ -119,6 +121,11 @@ impl Counters {
         *self.faults.entry(what).or_default() += 1;
     }
 
+    /// A disk has done something.
+    pub fn disk(&mut self, what: &'static str) {
+        *self.disk.entry(what).or_default() += 1;
+    }
+
     /// A milestone was reported.
     pub fn milestone(&mut self, milestone: &Milestone) {
         match milestone {
@@ -161,6 +168,7 @@ impl Counters {
         self.ran(&other.runs);
         let maps = [
             (&mut self.faults, &other.faults),
+            (&mut self.disk, &other.disk),
             (&mut self.kinds, &other.kinds),
             (&mut self.rejects, &other.rejects),
             (&mut self.client_rejects, &other.client_rejects),
@@ -243,6 +251,7 @@ impl Counters {
             object.insert("workers".to_owned(), workers);
         }
         object.insert("faults".to_owned(), json!(self.faults));
+        object.insert("disks".to_owned(), json!(self.disk));
         object.insert("messages".to_owned(), json!(self.kinds));
         object.insert("rejects".to_owned(), json!(self.rejects));
         object.insert("client_rejects".to_owned(), json!(self.client_rejects));

@@ -23,8 +23,11 @@ use crate::trace::Line;
 use crate::work::Workers;
 use crate::world::{Load, World};
 
+mod budget;
+mod disks;
 pub mod faults;
 pub mod forger;
+pub mod kinds;
 pub mod plan;
 mod story;
 

@@ -6,6 +6,7 @@
 //! | the queue, time, what an event does | here |
 //! | the events of a process, what it sends, its tasks and its disk | `run.rs` |
 //! | what is observed of a process | `watch.rs` |
+//! | the beginning | `build.rs` |
 //! | clients and their workload | `clients.rs` |
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
 
@@ -13,24 +14,27 @@ use std::collections::{BTreeMap, VecDeque};
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
-use quorate_process::{Directory, Event as Happens};
+use quorate_process::{Directory, Event as Happens, ImagePace};
 use quorate_service::registry::Client;
 use quorate_wire::{Kind, Principal, ReplicaId, Source};
 
+use crate::adversary::maker::LiarMaker;
 use crate::app::App;
 use crate::checker::{Checkers, Violation};
+use crate::event::Event;
 use crate::hash::TraceHash;
 use crate::host::{Host, HostProcess, MISSED_MAX};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
-use crate::scenario::Evidence;
-use crate::setup::{Keys, LiarMaker};
+use crate::setup::Keys;
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
 use crate::work::Work;
 
+mod build;
 mod clients;
+pub mod evidence;
 mod faults;
 mod look;
 mod run;
@@ -38,41 +42,7 @@ mod turn;
 mod watch;
 
 pub use clients::{ClientHost, Lane, Load, Seen};
-
-/// Something that happens to one node.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A process begins.
-    Start {
-        /// Which.
-        life: u32,
-    },
-    /// A frame arrives.
-    Arrive(Frame),
-    /// A timer, or something else with a deadline, is due.
-    Wake,
-    /// A sync of the log is over.
-    Synced {
-        /// The process that began it.
-        life: u32,
-    },
-    /// The image of a checkpoint is on the disk.
-    Flushed {
-        /// The process that began it.
-        life: u32,
-    },
-    /// The service is done with its task, or goes on with a job.
-    Ran {
-        /// The process that began it.
-        life: u32,
-        /// The job. None: the task.
-        job: Option<u64>,
-    },
-    /// A pause is over.
-    Resume,
-    /// A restart is due.
-    Restart,
-}
+use evidence::Evidence;
 
 /// A world. See the module.
 #[derive(Debug)]
@@ -87,41 +57,44 @@ pub struct World<A: App> {
     pub(crate) step: u64,
     /// After this many steps the world stops: for looking at a moment.
     pub(crate) halt_at: u64,
-    pub(crate) queue: Queue<(NodeId, Event)>,
+    queue: Queue<(NodeId, Event)>,
     pub(crate) hosts: Vec<Host<A::Service>>,
     pub(crate) clients: Vec<ClientHost>,
     /// The hosts of each replica: two if it has a twin.
     pub(crate) addresses: Vec<Vec<NodeId>>,
     pub(crate) network: Network,
     pub(crate) checkers: Checkers,
-    pub(crate) load: Load,
+    load: Load,
     /// The clients' history.
     pub(crate) seen: Seen,
     pub(crate) counters: Counters,
-    pub(crate) hash: TraceHash,
+    hash: TraceHash,
     pub(crate) trace: Option<Trace>,
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
     /// How long executions take, and who runs requests.
-    pub(crate) work: Work,
-    pub(crate) adversary_rng: Rng,
-    pub(crate) keys_rng: Rng,
-    pub(crate) page_bytes: usize,
+    work: Work,
+    adversary_rng: Rng,
+    keys_rng: Rng,
+    page_bytes: usize,
+    pages_in_memory: usize,
+    log_bytes_max: usize,
+    image_pace: ImagePace,
     /// The clients that are accepted from the start, if the state has a client registry.
-    pub(crate) founders: Option<BTreeMap<u64, Client>>,
+    founders: Option<BTreeMap<u64, Client>>,
     /// The number of clients, accepted or not.
-    pub(crate) clients_max: usize,
-    pub(crate) liars: BTreeMap<ReplicaId, LiarMaker>,
+    clients_max: usize,
+    liars: BTreeMap<ReplicaId, LiarMaker>,
     /// The message that is being handled, and whose it is: for the trace.
-    pub(crate) heard: Option<(Kind, Principal)>,
+    heard: Option<(Kind, Principal)>,
     /// In scripts a frame may be held back: what is sent is handed out instead of being queued.
     pub(crate) held: Option<VecDeque<Flight>>,
     /// The replicas whose inputs are recorded.
-    pub(crate) recorded: Vec<ReplicaId>,
-    pub(crate) client_actions: ClientActions,
+    recorded: Vec<ReplicaId>,
+    client_actions: ClientActions,
     /// The places of the nodes.
-    pub(crate) directory: Directory,
-    pub(crate) flights: Vec<Flight>,
+    directory: Directory,
+    flights: Vec<Flight>,
 }
 
 impl<A: App> World<A> {
@@ -219,6 +192,7 @@ impl<A: App> World<A> {
             return self.schedule(until, node, event);
         }
         let life = host.life;
+        let mut dies = None;
         match event {
             Event::Start { life: of } if of == life => self.feed(h, Happens::Start),
             Event::Arrive(frame) => {
@@ -227,12 +201,15 @@ impl<A: App> World<A> {
                 self.heard = None;
             }
             Event::Wake => self.wake(h),
-            Event::Synced { life: of } if of == life => self.synced(h),
-            Event::Flushed { life: of } if of == life => self.flushed(h),
+            Event::Synced { life: of, job } if of == life => dies = self.synced(h, job),
+            Event::Flushed { life: of } if of == life => dies = self.flushed(h),
             Event::Ran { life: of, job } if of == life => self.ran(h, job),
             Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
             Event::Resume => self.resume(h),
             Event::Restart => self.restart(h),
+        }
+        if let Some(how) = dies {
+            self.die(h, how);
         }
         self.settle(h);
     }
@@ -247,7 +224,7 @@ impl<A: App> World<A> {
         }
     }
 
-    /// After each event: what may leave leaves, a sync begins, and the next wake-up is scheduled.
+    /// After each event: what may leave leaves, jobs of the disk begin, and the next wake-up is scheduled.
     pub(crate) fn settle(&mut self, h: usize) {
         self.flush(h);
         let host = &mut self.hosts[h];
@@ -259,12 +236,15 @@ impl<A: App> World<A> {
         if let Some(at) = wake {
             host.life_of.wake_at = at;
         }
-        let sync = host.disk.begin_sync();
+        let (job, pages) = (host.disk.begin_log_job(), host.disk.begin_pages());
+        if let Some(took) = pages {
+            self.schedule(self.at + took, node, Event::Flushed { life });
+        }
         if let Some(at) = wake {
             self.schedule(at, node, Event::Wake);
         }
-        if let Some(took) = sync {
-            self.schedule(self.at + took, node, Event::Synced { life });
+        if let Some((job, took)) = job {
+            self.schedule(self.at + took, node, Event::Synced { life, job });
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::Record;
 use quorate_pbft::step::Lsn;
-use quorate_process::storage::io::{DiskError, DiskErrorKind};
+use quorate_process::storage::io::{DiskError, DiskErrorKind, DiskIo as _};
 use quorate_process::storage::owner::Owner;
 use quorate_process::storage::paged::Paged;
 use quorate_process::storage::queue::{LogJob, PageJob, PagesDone, put_record};
@@ -17,7 +17,7 @@ use quorate_process::storage::starts::LogState;
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::{Executor, Options};
-use quorate_sim::disk::files::{LOG_ENDING, SimFiles};
+use quorate_sim::disk::files::{LOG_ENDING, Remains, SimFiles, Space};
 use quorate_sim::rng::{Concern, Rng};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
@@ -128,27 +128,31 @@ impl Replica {
 
     /// Starts, up to what the disk has of the log.
     fn open(&mut self) -> Past {
+        self.try_open().unwrap()
+    }
+
+    fn try_open(&mut self) -> Result<Past, DiskError> {
         self.executor = executor(&self.files, &mut self.rng);
-        let opened = Storage::open(&self.files, OWNER, Durability::Sync, 1_700_000_000, SEGMENT_BYTES);
-        let (mut storage, past) = opened.unwrap();
+        let (mut storage, past) =
+            Storage::open(&self.files, OWNER, Durability::Sync, 1_700_000_000, SEGMENT_BYTES)?;
         let is_lost = matches!(past, Past::Lost(_));
         assert!(storage.starts() > self.starts, "a start that is not counted");
-        self.starts = storage.starts();
-        let loaded = storage.load(&mut self.executor).unwrap();
+        let (starts, loaded) = (storage.starts(), storage.load(&mut self.executor)?);
         assert!(!is_lost || loaded.is_none());
         if let Some((seq, root)) = loaded {
             assert_eq!(self.roots.get(&seq.0), Some(&root), "the image is of another state");
             assert_eq!(self.executor.recompute(), root);
         }
-        self.writers = storage.begin(&self.executor, self.rng.bits()).unwrap();
-        past
+        self.writers = storage.begin(&self.executor, self.rng.bits())?;
+        self.starts = starts;
+        Ok(past)
     }
 
     /// Starts after a crash: all that was durable is there. Returns whether the image is, which may have rotted.
     fn restart(&mut self, may_be_rotten: bool) -> bool {
         let records = match self.open() {
             Past::Nothing => {
-                assert_eq!(self.starts, 1, "nothing is left");
+                assert_eq!(self.durable, 0, "nothing is left");
                 return true;
             }
             Past::Lost(why) => panic!("a crash has made it forget: {why}"),
@@ -220,9 +224,11 @@ impl Replica {
         run: impl Fn(&mut Writers<SimFiles>) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
         let Some(writers) = &mut self.writers else { panic!("it has begun to write") };
-        self.files.set_full(self.rng.one_in(6));
+        let spaces = [Space::NoneToGrow, Space::None];
+        let space = if self.rng.one_in(6) { self.rng.pick(&spaces).unwrap() } else { Space::Enough };
+        self.files.set_space(space);
         let mut done = run(writers);
-        self.files.set_full(false);
+        self.files.set_space(Space::Enough);
         if done.as_ref().is_err_and(DiskError::is_full) {
             self.seen.full += 1;
             done = run(writers);
@@ -267,11 +273,19 @@ impl Replica {
 
     /// Makes an image of the newest checkpoint, and cuts the log behind it.
     fn image(&mut self) -> Result<(), DiskError> {
+        match self.seal()? {
+            Some(seq) => self.log(&LogJob::Cut(seq)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an image of the newest checkpoint, if there is a newer one than the last. Returns the checkpoint.
+    fn seal(&mut self) -> Result<Option<SeqNum>, DiskError> {
         let newest = self.executor.checkpoints().last();
         let Some((seq, root)) = newest.filter(|(seq, _)| seq.0 > self.imaged && seq.0 <= self.durable) else {
-            return Ok(());
+            return Ok(None);
         };
-        let Some(mut saving) = self.executor.begin_save(seq) else { return Ok(()) };
+        let Some(mut saving) = self.executor.begin_save(seq) else { return Ok(None) };
         let mut copied = CopiedPages::default();
         while !saving.is_done() && self.executor.save(&mut saving, 10, &mut copied) {
             let job = PageJob::Write(std::mem::take(&mut copied));
@@ -279,7 +293,7 @@ impl Replica {
         }
         if !saving.is_done() {
             self.executor.abandon_save(saving);
-            return Ok(());
+            return Ok(None);
         }
         let sealed = self.on_disk(|writers| writers.pages.run(&PageJob::Seal(seq, root)))?;
         let PagesDone::Sealed(_, stored) = sealed else { panic!("not sealed") };
@@ -289,7 +303,7 @@ impl Replica {
         let mut records = Vec::new();
         put(&Record::Stable { seq, root }, &mut records);
         self.commit(records)?;
-        self.log(&LogJob::Cut(seq))
+        Ok(Some(seq))
     }
 
     /// Reads keys: each has the value that was put last. A page that is not good is none.
@@ -342,8 +356,8 @@ impl Replica {
 
     fn die(&mut self) {
         self.writers = None;
-        let loses_all = self.rng.one_in(4);
-        self.files.crash(&mut self.rng, loses_all);
+        let remains = if self.rng.one_in(4) { Remains::Nothing } else { Remains::Any };
+        self.files.crash(&mut self.rng, remains);
     }
 
     /// Flips a bit of a page on the disk, if there is one.
@@ -426,6 +440,87 @@ fn damage(seed: u64) {
     replica.die();
     let Past::Log { records, .. } = replica.open() else { panic!("it has rejoined") };
     assert_eq!(records.len(), 1);
+}
+
+/// The power goes within a start, first of a new replica and then of one with a log and an image.
+fn cut_starts(seed: u64) {
+    let mut replica = Replica::new(seed);
+    for round in 0..4 {
+        for _ in 0..3 {
+            replica.files.set_fuse(replica.rng.index(14));
+            if replica.try_open().is_err() {
+                replica.die();
+            }
+            replica.files.end_fuse();
+            if replica.writers.is_some() {
+                replica.die();
+            }
+        }
+        assert!(replica.restart(false), "round {round}");
+        replica.steps(1, 30);
+        replica.die();
+    }
+}
+
+#[test]
+fn d2_a_start_that_is_cut_off_loses_nothing() {
+    let _alone = alone();
+    (0..100).for_each(cut_starts);
+}
+
+/// The first image has no pages. The next one has some, but begins no index: its page file is new, too.
+#[test]
+fn d5_the_page_file_of_an_image_is_there_after_a_crash() {
+    let _alone = alone();
+    for seed in 0..20 {
+        let mut replica = Replica::new(seed);
+        assert!(replica.restart(false));
+        let root = replica.executor.recompute();
+        let empty = PageJob::Seal(SeqNum(0), root);
+        replica.on_disk(|writers| writers.pages.run(&empty)).unwrap();
+        replica.roots.insert(0, root);
+        if replica.rng.one_in(2) {
+            replica.die();
+            assert!(replica.restart(false));
+        }
+        while replica.imaged == 0 {
+            assert!(replica.step().unwrap());
+        }
+        replica.writers = None;
+        replica.files.crash(&mut replica.rng, Remains::Nothing);
+        assert!(replica.restart(false));
+    }
+}
+
+/// A cut of the log begins a segment, finds no space for its first commit, and is tried again.
+#[test]
+fn d7_a_segment_whose_first_commit_finds_no_space_is_begun_once() {
+    let _alone = alone();
+    for seed in 0..20 {
+        let mut replica = Replica::new(seed);
+        assert!(replica.restart(false));
+        let has_spare = |replica: &Replica| {
+            let files = replica.files.list("log").unwrap();
+            files.iter().any(|file| file.starts_with("spare-"))
+        };
+        while !has_spare(&replica) {
+            assert!(replica.step().unwrap());
+        }
+        for _ in 0..3 {
+            replica.steps(10, 30);
+            let Some(seq) = replica.seal().unwrap() else { continue };
+            replica.files.set_space(Space::None);
+            for _ in 0..3 {
+                let Some(writers) = &mut replica.writers else { panic!("it has begun to write") };
+                writers.log.run(&LogJob::Cut(seq)).unwrap();
+            }
+            replica.files.set_space(Space::Enough);
+            replica.log(&LogJob::Cut(seq)).unwrap();
+        }
+        replica.steps(10, 30);
+        replica.die();
+        assert!(replica.restart(false));
+    }
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(super) struct Init {
     /// Number of clients to create keys for
     #[arg(long, default_value_t = 4)]
     clients: u16,
-    /// What servers write to disk before they answer
+    /// What servers write to disk before they answer. sync: everything. async and memory: less, for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -111,8 +111,9 @@ impl Init {
 
 /// Run one server of registers in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it. A server that was killed restarts with everything that it acknowledged. A server that
-/// lost its disk fetches all values from the other servers, and answers no reads until then.
+/// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
+/// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
+/// that has lost data fetches all values from the other servers, and answers no reads until then.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///

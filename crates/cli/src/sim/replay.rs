@@ -68,7 +68,7 @@ pub(crate) struct Replay {
     /// Show only events of this request, such as c0:1
     #[arg(long, value_name = "C:T", value_parser = values::request)]
     request: Option<RequestName>,
-    /// Draw the run with a column for each node
+    /// Draw the run with a column for each client lane and replica
     #[arg(long)]
     lanes: bool,
     /// Execute requests in parallel, as in `sim run`

@@ -13,12 +13,12 @@ use nix::unistd::Pid;
 use quorate_pbft::config::Durability;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
-use quorate_pbft::{Config, Now, Replica, Restart, Resume};
+use quorate_pbft::{Config, Now, Replica, Resume};
 use quorate_process::{Core, Directory, DiskEvent, Event, Process, Store as _};
 use quorate_process::{INCARNATION_RANDOM_BITS, executor_options};
 use quorate_service::{Executor, Service};
 use quorate_wire::sign::Signer;
-use quorate_wire::{Door, Principal, ReplicaId, SeqNum};
+use quorate_wire::{Door, Principal, ReplicaId};
 use tracing::{info, warn};
 
 use crate::home::members::{Members, client_identity};
@@ -340,33 +340,19 @@ fn resume<S: Service>(
     storage: &mut Storage,
     executor: &mut Executor<S, Paged>,
 ) -> Result<Resume, Trouble> {
-    let records = match past {
-        Past::Nothing => return Ok(Resume::Fresh { incarnation }),
-        Past::Lost(why) => {
-            warn!(why, "this replica's state is lost: rejoining from the other replicas");
-            storage.load(executor)?;
-            return Ok(Resume::Amnesia { incarnation });
+    let has_log = matches!(past, Past::Log { .. });
+    match &past {
+        Past::Nothing | Past::Log { cut: false, .. } => {}
+        Past::Lost(why) => warn!(why, "this replica's state is lost: rejoining from the other replicas"),
+        Past::Log { cut: true, .. } => {
+            info!("removed an incomplete record at the end of the log; it was not acknowledged to anyone");
         }
-        Past::Log { records, cut } => {
-            if cut {
-                info!(
-                    "removed an incomplete record at the end of the log; it was not acknowledged to anyone"
-                );
-            }
-            records
-        }
-    };
-    let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-    let checkpoint = storage.load(executor)?.unwrap_or(initial);
-    let mut clients = Vec::new();
-    executor.clients(&mut clients);
-    clients.sort_unstable();
-    // Whose statements count it must know, or it could vote for what has been overtaken (RC-11).
-    let Some(lives) = executor.lives() else {
+    }
+    let resume = storage.resume(past, incarnation, executor)?;
+    if has_log && matches!(resume, Resume::Amnesia { .. }) {
         warn!("the page with the lives of the replicas is damaged: this replica rejoins from the others");
-        return Ok(Resume::Amnesia { incarnation });
-    };
-    Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
+    }
+    Ok(resume)
 }
 
 /// Pins this thread to a core.

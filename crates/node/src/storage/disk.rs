@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quorate_pbft::step::Lsn;
 use quorate_process::storage::log::writer::LogWriter;
-use quorate_process::storage::queue::{DiskQueue as _, LogInbox, LogJob};
+use quorate_process::storage::queue::{DiskQueue as _, ImageNeed, LogInbox, LogJob};
 use quorate_process::storage::recover::Writers;
 use quorate_process::storage::starts::LogState;
 use quorate_service::page::PageLabel;
@@ -148,10 +148,7 @@ pub struct Disk {
     last: Lsn,
     /// Whether nothing is written.
     is_idle: bool,
-    newest_image: SeqNum,
-    log_bytes_max: usize,
-    /// Whether an image is wanted independently of the length of the log.
-    image_due: bool,
+    need: ImageNeed,
 }
 
 impl Disk {
@@ -190,9 +187,7 @@ impl Disk {
             records: Vec::new(),
             last: Lsn(0),
             is_idle,
-            newest_image: SeqNum(0),
-            log_bytes_max,
-            image_due: false,
+            need: ImageNeed::new(log_bytes_max),
         })
     }
 
@@ -210,7 +205,7 @@ impl Disk {
     /// Returns whether the state has been copied since it was fetched.
     #[cfg(test)]
     pub(super) fn has_image(&self) -> bool {
-        self.is_idle || !self.image_due
+        self.is_idle || !self.need.is_due()
     }
 
     /// Returns whether all pages so far have been written.

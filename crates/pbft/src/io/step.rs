@@ -179,6 +179,9 @@ pub enum Input<'a> {
         /// The checkpoint.
         seq: SeqNum,
     },
+    /// The next batch needs a page that cannot be read, and no other replica has given it so far. Nothing is executed
+    /// before it comes, or the state is fetched.
+    Unreadable,
     /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
     /// `Replica::owes_proposal` (PR-2).
     BurstEnd,

@@ -63,10 +63,27 @@ impl Replica {
         {
             return;
         }
-        // ST-8: never back, but to repair; what the executor has been given counts, results back or not.
-        if seq <= self.exec.final_to() && !check {
+        // ST-8: never back, but to repair; what the executor has been given counts, results back or not. A target that is
+        // within that already replaces a state with a page that nobody has, and nobody may have it any more (D9).
+        let replaces = self.target.is_active() && !self.target.is_repairing();
+        if seq <= self.exec.final_to() && !check && !replaces {
             return;
         }
+        self.fetch(now, (seq, root), check, out);
+    }
+
+    /// A page of the state cannot be read, and the others no longer hold a checkpoint that has it. What the executor
+    /// was given waits for that page, so a checkpoint within it is above the state (ST-8).
+    pub(super) fn on_unreadable(&mut self, now: Now, out: &mut Actions) {
+        let executed = self.exec.executed();
+        let certified = self.checkpoints.certified_above(executed);
+        let goal = certified.max(self.target.goal_above(executed));
+        if let Some(goal) = goal.filter(|_| mutant!(M155, !self.target.is_active(), false)) {
+            self.fetch(now, goal, false, out);
+        }
+    }
+
+    fn fetch(&mut self, now: Now, (seq, root): (SeqNum, Digest), check: bool, out: &mut Actions) {
         self.undo_tentative(out);
         let repairing = check || self.target.is_repairing();
         self.target.aim((seq, root), repairing, self.exec.executed(), now.mono_ns);

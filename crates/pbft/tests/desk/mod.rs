@@ -70,6 +70,8 @@ pub struct Desk {
     pub roots_wait: bool,
     /// Workers say that results are certain before their batch is executed as a whole.
     pub workers_reply: bool,
+    /// The batches whose results are still to come, if executions take time.
+    waiting: Option<Vec<SeqNum>>,
     /// A burst ends after each input.
     pub bursts_end: bool,
     deadlines: [Option<u64>; Timer::COUNT],
@@ -166,6 +168,7 @@ impl Desk {
             checks_wait: false,
             roots_wait: false,
             workers_reply: false,
+            waiting: None,
             bursts_end: true,
             deadlines: [None; Timer::COUNT],
         }
@@ -231,7 +234,10 @@ impl Desk {
                 Action::Execute { seq, batch, tentative } => {
                     let operations = batch.requests().map(|r| r.operation.to_vec()).collect();
                     self.did.push(Did::Executed { seq: *seq, tentative: *tentative, operations });
-                    todo.push(Todo::Executed(*seq, self.replies(*seq, batch)));
+                    match &mut self.waiting {
+                        Some(waiting) => waiting.push(*seq),
+                        None => todo.push(Todo::Executed(*seq, self.replies(*seq, batch))),
+                    }
                 }
                 Action::Merge { seq } => self.did.push(Did::Merged(*seq)),
                 Action::Undo { after } => self.did.push(Did::Undid(*after)),
@@ -302,6 +308,18 @@ impl Desk {
     pub fn fetched_with(&mut self, seq: u64, lives: &[(ReplicaId, Lives)]) {
         let seq = SeqNum(seq);
         self.input(Input::Fetched { seq, root: root(seq), clients: &[], lives: Some(lives) });
+    }
+
+    /// Executions take time from now on, until [`Self::end_executions`].
+    pub fn hold_executions(&mut self) {
+        self.waiting = Some(Vec::new());
+    }
+
+    /// The executions that wait come to an end, without replies.
+    pub fn end_executions(&mut self) {
+        for seq in self.waiting.take().unwrap_or_default() {
+            self.input(Input::Executed { seq, replies: &Replies::new(), took_ns: 0 });
+        }
     }
 
     fn replies(&self, seq: SeqNum, batch: &Batch) -> Replies {

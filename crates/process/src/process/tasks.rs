@@ -14,8 +14,9 @@ use quorate_pbft::Now;
 use quorate_pbft::step::{CachedReply, Input, ReadResult, SignatureCheck, Ticket};
 use quorate_service::parallel::{Done, Early};
 use quorate_service::{PageFault, Service, Task, Unanswered};
+use quorate_wire::life::Lives;
 use quorate_wire::reply::{Reply, ReplyOutcome};
-use quorate_wire::{Batch, Body, ClientId, Digest, Replies, SeqNum};
+use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
 
 use super::Process;
 use crate::ahead::SettledBatch;
@@ -140,14 +141,17 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// The time of the first task is over: does the task, and begins the next.
     #[cold]
     pub(super) fn work(&mut self, now: Now, took_ns: u64, watch: &mut impl Observer<S, P>) {
-        if core::mem::take(&mut self.is_working)
-            && let Some(task) = self.queue.take()
-        {
+        if !core::mem::take(&mut self.is_working) {
+            return;
+        }
+        // Everything was sent before its time began.
+        let task = if self.waits_for_pages() { self.queue.take_ahead() } else { self.queue.take() };
+        if let Some(task) = task {
             self.worked_ns = took_ns;
             self.run(now, task, watch);
             self.worked_ns = 0;
-            self.run_tasks(now, watch);
         }
+        self.run_tasks(now, watch);
     }
 
     /// Returns whether a task can be done now that could not be done when it was added.
@@ -165,24 +169,38 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.queue.is_empty() || self.execution != Execution::Inline && self.begins_to_work() {
             return None;
         }
-        if self.queue.is_parked() || self.must_wait() { self.queue.take_ahead() } else { self.queue.take() }
+        let waits = self.must_send_first() && self.is_batch_first() || self.waits_for_pages();
+        if waits { self.queue.take_ahead() } else { self.queue.take() }
     }
 
-    /// Returns whether the first task needs some time, where tasks are deferred. It has begun then.
+    /// Returns whether the next task needs some time, where tasks are deferred. It has begun then.
     fn begins_to_work(&mut self) -> bool {
-        let is_long = self.queue.first().is_some_and(Task::is_long);
-        self.is_working = self.is_working || is_long || self.execution == Execution::Deferred;
+        if !self.is_working {
+            let waits = self.waits_for_pages();
+            let is_long = !waits && self.queue.first().is_some_and(Task::is_long);
+            let is_there = !waits || self.queue.has_ahead();
+            self.is_working = is_long || is_there && self.execution == Execution::Deferred;
+        }
         self.is_working
     }
 
-    /// Returns whether the first task is a batch, and there is no room for its pages.
     #[inline]
-    fn must_wait(&mut self) -> bool {
-        if !matches!(self.queue.first(), Some(Task::Execute { .. })) {
+    fn is_batch_first(&self) -> bool {
+        matches!(self.queue.first(), Some(Task::Execute { .. }))
+    }
+
+    /// Returns whether the first task waits for a page that cannot be read, or is a batch for whose pages there is no
+    /// room.
+    #[inline]
+    fn waits_for_pages(&mut self) -> bool {
+        if self.queue.is_parked() {
+            return true;
+        }
+        if !self.is_batch_first() {
             return false;
         }
         self.executor.relax();
-        self.must_send_first() || self.has_no_room()
+        self.has_no_room()
     }
 
     /// Returns whether the last batch was slow, and frames may be ready that have not been sent.
@@ -289,9 +307,15 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     fn resend(&mut self, now: Now, client: ClientId, watch: &mut impl Observer<S, P>) {
         let mut bytes = core::mem::take(&mut self.result);
         bytes.clear();
-        let cached = self.executor.cached(client).map(|cached| {
+        let found = self.executor.cached(client).map(|cached| {
+            let cached = cached?;
             bytes.extend_from_slice(cached.result.unwrap_or(&[]));
-            (cached.timestamp, cached.digest, cached.result.is_some())
+            Some((cached.timestamp, cached.digest, cached.result.is_some()))
+        });
+        let cached = found.unwrap_or_else(|fault| {
+            // No batch may ever need that page. The client asks again, and by then the page is here (D8).
+            self.repair(now, fault, watch);
+            None
         });
         let reply = cached.map(|(timestamp, digest, is_whole)| CachedReply {
             timestamp,
@@ -306,6 +330,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[cold]
     fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
+        watch.unreadable(fault.page);
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.repair(now.mono_ns, fault, &self.peers, &mut steps);
@@ -313,11 +338,30 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.steps = steps;
     }
 
+    /// The state of a checkpoint is here, if one was fetched. Tells the replica, once the tables in that state can be
+    /// read: what agreement takes from them must be complete, and they are on pages that can be unreadable as any other
+    /// (D6). Until then the transfer is not over.
+    pub(super) fn install(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        let Some((seq, root)) = self.installing else { return };
+        match self.executor.tables() {
+            Ok(lives) => {
+                self.installing = None;
+                self.installed(now, (seq, root), &lives, watch);
+            }
+            Err(fault) => self.repair(now, fault, watch),
+        }
+    }
+
     /// The state of a checkpoint is installed: tells the replica, and answers it for dropped tasks, which the state
     /// replaces.
-    pub(super) fn installed(&mut self, now: Now, seq: SeqNum, root: Digest, watch: &mut impl Observer<S, P>) {
+    fn installed(
+        &mut self,
+        now: Now,
+        (seq, root): (SeqNum, Digest),
+        lives: &[(ReplicaId, Lives)],
+        watch: &mut impl Observer<S, P>,
+    ) {
         watch.installed(seq, root, &self.executor);
-        let lives = self.executor.lives();
         let mut clients = core::mem::take(&mut self.clients);
         self.admit_clients(true);
         self.executor.clients(&mut clients);
@@ -325,12 +369,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.disk.image_soon();
         self.fetched = seq;
         self.statements.note_checkpoint(seq, root);
-        self.step_core(
-            now,
-            Input::Fetched { seq, root, clients: &clients, lives: lives.as_deref() },
-            &[],
-            watch,
-        );
+        self.step_core(now, Input::Fetched { seq, root, clients: &clients, lives: Some(lives) }, &[], watch);
         self.clients = clients;
         let none = Replies::new();
         for unanswered in self.queue.take_unanswered() {

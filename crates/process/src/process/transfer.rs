@@ -1,7 +1,7 @@
 //! The state transfer's part of a drive. It has its own messages, which agreement never handles.
 
 use quorate_pbft::Now;
-use quorate_pbft::step::{Form, Lsn, Recipient};
+use quorate_pbft::step::{Form, Input, Lsn, Recipient};
 use quorate_service::transfer::Refusal;
 use quorate_service::{Executor, Service, Step, Steps};
 use quorate_wire::codec::Writer;
@@ -25,6 +25,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     ) {
         let runs = self.executor.is_fetching();
         self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
+        self.installing = None;
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
@@ -75,11 +76,14 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     if let Some(ahead) = &mut self.ahead {
                         ahead.resume();
                     }
+                    self.install(now, watch);
                 }
+                Step::PageMissing { .. } => self.step_core(now, Input::Unreadable, &[], watch),
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     self.disk.land();
-                    self.installed(now, *seq, *root, watch);
+                    self.installing = Some((*seq, *root));
+                    self.install(now, watch);
                 }
             }
         }

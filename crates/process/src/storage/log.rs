@@ -174,18 +174,24 @@ impl<D: DiskIo> Log<D> {
     fn begin_segment(&mut self, room: usize) -> Result<(), DiskError> {
         let first = self.number + 1;
         let name = name(&format!("{first:020}.seg"));
-        if let Some(spare) = self.spares.last() {
+        // The first commit of a segment may have found no space. Then the segment has this name, and is still empty.
+        let is_begun = self.segments.last().is_some_and(|segment| segment.first == first);
+        if let Some(spare) = self.spares.last().filter(|_| !is_begun) {
             self.disk.rename(spare, &name)?;
             self.spares.pop();
         }
         let file = self.disk.open(&name)?;
         if let Err(error) = file.allocate(u64::try_from(room).unwrap_or(u64::MAX)) {
-            let _ = self.disk.remove(&name);
+            if !is_begun {
+                let _ = self.disk.remove(&name);
+            }
             return Err(error);
         }
         let synced = file.sync_all().and_then(|()| mutant!(M153, self.disk.sync_dir(LOG), Ok(())));
         synced.map_err(DiskError::into_final)?;
-        self.segments.push(Segment { first, name, max_seq: 0 });
+        if !is_begun {
+            self.segments.push(Segment { first, name, max_seq: 0 });
+        }
         self.current = Some((file, 0, room));
         Ok(())
     }

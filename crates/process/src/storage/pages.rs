@@ -151,7 +151,6 @@ impl<D: DiskIo> PageWriter<D> {
         let used: BTreeSet<u32> = entries.values().map(|entry| entry.slot).collect();
         self.free = (0..self.slots).filter(|slot| !used.contains(slot)).collect();
         self.generation = generation;
-        self.pages = self.disk.open(PAGES).ok();
         let Some(seal) = found.seal.filter(|_| whole) else {
             self.disk.note(&DiskNote::Leftover { good });
             executor.keep_for_transfer(loading);
@@ -337,7 +336,10 @@ impl<D: DiskIo> PageWriter<D> {
     /// Writes the buffer to the slots of these entries; adjacent slots in one write.
     fn write_content(&mut self, entries: &[Entry]) -> Result<(), DiskError> {
         if self.pages.is_none() {
-            self.pages = Some(self.disk.open(PAGES)?);
+            let file = self.disk.open(PAGES)?;
+            // Its name has to be durable before an image is. An index that only grows does not see to that.
+            self.disk.sync_dir(CHECKPOINT).map_err(DiskError::into_final)?;
+            self.pages = Some(file);
         }
         let Some(file) = &self.pages else { unreachable!("it has been opened") };
         let filled: Vec<u32> =
@@ -350,6 +352,16 @@ impl<D: DiskIo> PageWriter<D> {
         }
         self.unsynced += self.buffer.len();
         Ok(())
+    }
+
+    /// Returns the size of a page, in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Returns the pages of the last durable checkpoint in their order, with their slots.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.table.iter().map(|(page, entry)| (*page, entry.slot))
     }
 
     /// Returns how many bytes have been written since the last sync.

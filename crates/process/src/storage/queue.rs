@@ -122,6 +122,47 @@ impl DiskQueue for () {
     fn rejoined(&mut self) {}
 }
 
+/// Which stable checkpoint a disk wants as an image: one whose log is long or full, one of a state that was fetched,
+/// or, where pages need not stay in memory, any.
+#[derive(Debug)]
+pub struct ImageNeed {
+    log_bytes_max: usize,
+    /// The checkpoint of the last image that was passed to the disk.
+    newest: SeqNum,
+    /// An image is wanted independently of the length of the log.
+    is_due: bool,
+}
+
+impl ImageNeed {
+    /// Returns the need of a disk whose log may have `log_bytes_max` bytes.
+    pub fn new(log_bytes_max: usize) -> Self {
+        Self { log_bytes_max, newest: SeqNum(0), is_due: false }
+    }
+
+    /// Returns whether the stable checkpoint `seq` should become an image, with a log of `log_bytes`. `is_short`: there
+    /// is no space on the disk, or too little in memory. A fetched state may have the number of the newest image, whose
+    /// state was wrong then.
+    pub fn wants(&self, seq: SeqNum, log_bytes: usize, is_short: bool) -> bool {
+        self.is_due || seq > self.newest && (is_short || log_bytes > self.log_bytes_max)
+    }
+
+    /// An image was passed to the disk.
+    pub fn note_image(&mut self, seq: SeqNum) {
+        (self.newest, self.is_due) = (seq, false);
+    }
+
+    /// The state was fetched: the log alone cannot restore it.
+    pub fn be_due(&mut self) {
+        self.is_due = true;
+    }
+
+    /// Returns whether no image has been begun since.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+}
+
 /// Appends a record of the replica to the records for [`LogInbox::append`].
 #[inline]
 pub fn put_record(record: &[u8], records: &mut Vec<u8>) {

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use quorate_pbft::config::Durability;
+use quorate_pbft::{Restart, Resume};
 use quorate_service::{Executor, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
@@ -167,7 +168,10 @@ impl<D: DiskIo> Storage<D> {
         let verdict = match (found, durability) {
             (None, _) => Err(lost("the count of starts is missing or damaged")),
             (Some(found), _) if found.state == LogState::New => {
-                if segments.is_empty() && pages.is_empty() {
+                // A first start that was cut off has given the log a life, and has written nothing else.
+                let scan = Scan::of(disk, &segments, &owner, found.life, segment_bytes)?;
+                let is_unborn = segments.is_empty() || found.life != 0 && scan.is_unborn();
+                if is_unborn && pages.is_empty() {
                     Ok(None)
                 } else {
                     Err(lost("the count of starts is older than the log"))
@@ -187,7 +191,7 @@ impl<D: DiskIo> Storage<D> {
         let past = match verdict {
             Err(past) => past,
             Ok(None) => {
-                starts.count = 1;
+                starts.count += 1;
                 return Ok((storage(None, starts, false), Past::Nothing));
             }
             Ok(Some(found)) => {
@@ -235,6 +239,35 @@ impl<D: DiskIo> Storage<D> {
         Ok(found)
     }
 
+    /// Loads the state into `executor`, which has the initial state, and returns what the replica continues from.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read. Damage is not an error.
+    pub fn resume<S: Service>(
+        &mut self,
+        past: Past,
+        incarnation: u64,
+        executor: &mut Executor<S, Paged<D>>,
+    ) -> Result<Resume, DiskError> {
+        let records = match past {
+            Past::Nothing => return Ok(Resume::Fresh { incarnation }),
+            Past::Lost(_) => {
+                self.load(executor)?;
+                return Ok(Resume::Amnesia { incarnation });
+            }
+            Past::Log { records, .. } => records,
+        };
+        let initial = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
+        let checkpoint = self.load(executor)?.unwrap_or(initial);
+        let mut clients = Vec::new();
+        executor.clients(&mut clients);
+        clients.sort_unstable();
+        // Whose statements count it must know, or it could vote for what has been overtaken (RC-11).
+        let Some(lives) = executor.lives() else { return Ok(Resume::Amnesia { incarnation }) };
+        Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
+    }
+
     /// Begins to write: records the start. After [`Past::Lost`] everything is removed except good pages, which a
     /// transfer may use, and the new log has the id `life`, which is drawn at random. None: nothing is kept.
     ///
@@ -251,10 +284,12 @@ impl<D: DiskIo> Storage<D> {
             self.disk.create_dir(dir)?;
         }
         let log = if let Some(log) = self.log.take() {
+            // The count comes first: a log that knows of a start that the count does not is an older count.
+            self.file.write(self.starts)?;
             Some(log)
         } else {
             // A new life: remains of an earlier one cannot be mistaken for it.
-            self.starts.state = LogState::None;
+            self.starts.state = if self.is_lost { LogState::None } else { LogState::New };
             self.starts.known = 0;
             self.starts.life = life;
             self.file.write(self.starts)?;

@@ -45,7 +45,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns the lives of the replicas that have had more than one, by the committed state (RC-11). None: a page is
     /// not here.
     pub fn lives(&self) -> Option<Vec<(ReplicaId, Lives)>> {
-        lives::read(self.state.store(), self.options.page_bytes, self.lives_pages().0).ok()
+        self.read_lives().ok()
+    }
+
+    pub(super) fn read_lives(&self) -> Result<Vec<(ReplicaId, Lives)>, PageFault> {
+        lives::read(self.state.store(), self.options.page_bytes, self.lives_pages().0)
     }
 
     /// The pages of the table of lives: the last ones.
@@ -54,7 +58,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         (self.options.pages_max - pages, pages)
     }
 
-    /// The pages of the table of clients: those before it.
+    /// The pages of the client registry: they end where those of the table of lives begin.
     pub(super) fn registry_pages(&self) -> (u32, u32) {
         let first = self.service_pages.0 + self.service_pages.1;
         (first, self.lives_pages().0 - first)

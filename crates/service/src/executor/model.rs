@@ -101,7 +101,7 @@ fn b17_all_ways_through_the_same_batches_give_the_same_state() {
                 assert_eq!(winding.restore(&image), Ok((seq, root)));
             }
             for (&client, (timestamp, result)) in &model.last {
-                let cached = winding.cached(client).unwrap();
+                let cached = winding.cached(client).unwrap().unwrap();
                 assert_eq!((cached.timestamp.0, cached.result), (*timestamp, Some(&result[..])));
             }
             for key in 0..50_u8 {

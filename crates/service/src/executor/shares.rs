@@ -139,7 +139,7 @@ fn l1_a_removed_clients_lanes_are_free() {
     assert_eq!(remove(&mut executor, true), 1);
     executor.undo(SeqNum(10));
     assert_eq!(executor.lanes().0, 10, "an order that was undone");
-    assert_eq!(executor.cached(lane(2, 9)).unwrap().timestamp, Timestamp(50));
+    assert_eq!(executor.cached(lane(2, 9)).unwrap().unwrap().timestamp, Timestamp(50));
     assert_eq!(remove(&mut executor, false), 1);
     assert_eq!(one(&mut executor, 3, lane(2, 4), 50), Overtaken, "nothing of it is done again");
 }

@@ -113,9 +113,9 @@ fn a_request_runs_once() {
         ]
     );
     assert_eq!(get(&executor, b"n").as_deref(), Some(&b"2"[..]));
-    let cached = executor.cached(a).unwrap();
+    let cached = executor.cached(a).unwrap().unwrap();
     assert_eq!((cached.timestamp, cached.result), (Timestamp(6), Some(&value(b"2")[..])));
-    assert_eq!(executor.cached(client(2)), None);
+    assert_eq!(executor.cached(client(2)).unwrap(), None);
 }
 
 /// CL-4, SR-5: a second operation under one timestamp gets the first one's reply.
@@ -172,7 +172,7 @@ fn a_refused_operation_keeps_nothing_but_its_reply() {
         .unwrap();
     assert_eq!(with.checkpoint(SeqNum(1)), without.checkpoint(SeqNum(1)));
     with.execute(SeqNum(2), &batch(&[(client(1), 9, refused)], 9), false, &mut replies).unwrap();
-    assert_eq!(with.cached(client(1)).unwrap().timestamp, Timestamp(9));
+    assert_eq!(with.cached(client(1)).unwrap().unwrap().timestamp, Timestamp(9));
 }
 
 /// ND-2 [OSDI99 §4.6]: whatever the primary chooses, time advances, and all replicas agree on it.
@@ -303,7 +303,11 @@ fn a_read_sees_the_committed_state_alone() {
     execute(&mut executor, &[(client(1), 1, &put(b"k", b"old"))], false);
     execute(&mut executor, &[(client(1), 2, &put(b"k", b"new"))], true);
     assert_eq!(get(&executor, b"k").as_deref(), Some(&b"old"[..]));
-    assert_eq!(executor.cached(client(1)).unwrap().timestamp, Timestamp(1), "nor does a retransmission");
+    assert_eq!(
+        executor.cached(client(1)).unwrap().unwrap().timestamp,
+        Timestamp(1),
+        "nor does a retransmission"
+    );
     executor.merge(SeqNum(2));
     assert_eq!(get(&executor, b"k").as_deref(), Some(&b"new"[..]));
     let mut out = Vec::new();
@@ -354,7 +358,7 @@ fn long_results_are_kept_up_to_the_bound() {
             [(ReplyOutcome::Repeated, kept.clone())]
         );
         executor.merge(executor.tentative().unwrap());
-        assert_eq!(executor.cached(a).unwrap().result, kept.as_deref(), "{len} bytes");
+        assert_eq!(executor.cached(a).unwrap().unwrap().result, kept.as_deref(), "{len} bytes");
     }
     let seq = executor.last_executed();
     assert_eq!(executor.checkpoint(seq), executor.recompute());
@@ -374,7 +378,7 @@ fn b37_a_client_too_many_is_refused() {
     execute(&mut executor, &[(client(1), 1, &add)], false);
     execute(&mut executor, &[(client(7), 1, &add), (client(8), 1, &add)], true);
     executor.undo(SeqNum(1));
-    assert_eq!(executor.cached(client(7)), None);
+    assert_eq!(executor.cached(client(7)).unwrap(), None);
     let said =
         execute(&mut executor, &[(client(2), 1, &add), (client(3), 1, &add), (client(4), 1, &add)], false);
     let mut refused = Vec::new();

@@ -2,9 +2,9 @@
 //!
 //! The page has not changed since it was written, so its label is known and every checkpoint of this replica contains
 //! it. One other replica at a time is asked for it, as a page of one of these checkpoints. Content with the right
-//! digest is the page, from any sender (ST-2). Until then no operation that needs the page is executed. If the other
-//! replicas no longer hold any of these checkpoints, a state transfer follows, which treats the page as one that
-//! differs.
+//! digest is the page, from any sender (ST-2). Until then no operation that needs the page is executed. The other
+//! replicas may no longer hold any of these checkpoints. So each time that all were asked, agreement hears of it
+//! ([`Step::PageMissing`]). A state transfer then treats the page as one that differs.
 
 use alloc::vec::Vec;
 
@@ -66,6 +66,9 @@ impl PageRepair {
         let held: Vec<SeqNum> = held.filter(|seq| state.label_at(*seq, 0, page) == label).collect();
         self.due_ns = now_ns.saturating_add(WAIT_NS);
         let (peers, count) = (self.peers.len(), held.len().max(1));
+        if held.is_empty() || self.attempts > 0 && self.attempts.is_multiple_of(peers) {
+            steps.push(Step::PageMissing { page });
+        }
         let Some(&checkpoint) = held.get(self.attempts / peers % count) else { return };
         let (rid, to) = (*next_rid, self.peers[self.attempts % peers]);
         self.attempts += 1;

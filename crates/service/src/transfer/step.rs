@@ -50,6 +50,11 @@ pub enum Step {
         /// The page.
         page: u32,
     },
+    /// The page that cannot be read was asked for at every replica, and none has given it. The questions go on.
+    PageMissing {
+        /// The page.
+        page: u32,
+    },
     /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`](crate::Executor::clients) has
     /// its clients.
     Installed {

@@ -5,7 +5,7 @@ use super::backup::{BadViewChange, LyingViewChange, PartialAuthenticators, VoteT
 use super::noise::Complain;
 use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
 use super::primary::{BadNewView, EquivocateToHalves, LyingNewView};
-use crate::setup::LiarMaker;
+use crate::adversary::maker::LiarMaker;
 
 /// Two liars that help one another.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::mutate::Mutate;
 use super::noise::ViewStorm;
 use super::primary::{Censor, EquivocateToHalves};
 use super::{Fate, Liar, Lie, Said};
-use crate::setup::LiarMaker;
+use crate::adversary::maker::LiarMaker;
 
 /// Answers clients with wrong results, consistently: the digest is that of the wrong result.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use quorate_wire::message::NewView;
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
 use super::facts::Facts;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// The batch that became final at a number, and where first.
 #[derive(Clone, Copy, Debug)]

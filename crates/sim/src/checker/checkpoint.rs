@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum};
 
 use super::facts::Facts;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// Watches over checkpoints.
 #[derive(Debug)]

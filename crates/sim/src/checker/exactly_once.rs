@@ -17,7 +17,7 @@ use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestam
 use super::ended::Tables;
 use super::lanes::{Last, Table};
 use super::order::Effect;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 use crate::app::Double;
 
 /// The result of one request, really or at a replica.

@@ -9,7 +9,7 @@ use quorate_wire::message::{Commit, NewView, Piggyback, PrePrepareHead, Prepare,
 use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};
 
 use super::facts::Facts;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// A statement of which a replica may make only one version: who, view and number.
 type Key = (ReplicaId, u64, u64);

@@ -18,7 +18,7 @@ use quorate_wire::{Cluster, Digest, ReplicaId, SeqNum, ViewNum};
 
 use super::ended::Tables;
 use super::facts::Facts;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// The rule's name.
 pub const RULE: &str = "every new view (I4)";

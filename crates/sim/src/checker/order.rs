@@ -13,7 +13,7 @@ use std::sync::Arc;
 use quorate_service::Context;
 use quorate_wire::{Batch, ClientId, SeqNum, Timestamp};
 
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 use crate::app::Double;
 
 /// A request that took effect, at its place in the order.

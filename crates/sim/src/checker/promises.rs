@@ -23,7 +23,7 @@ use quorate_wire::{Cluster, Digest, Kind, ReplicaId, SeqNum, ViewNum};
 use super::exactly_once::ExactlyOnce;
 use super::facts::Facts;
 use super::invariants::for_each_vote;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// What one record says.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +222,11 @@ impl Promises {
     /// Says whether a vote of a replica's own is on its disk.
     pub fn has_voted(&self, id: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) -> bool {
         self.replicas[id.index()].votes.get(&(seq, view)) == Some(&digest)
+    }
+
+    /// Says whether what a replica has prepared in a view is on its disk: its own COMMIT of that view counts from then on.
+    pub fn has_prepared_in(&self, id: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) -> bool {
+        self.replicas[id.index()].prepared.get(&(seq, view)) == Some(&digest)
     }
 
     /// RO-4: an answer leaves that shows the state after `seq`.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use quorate_wire::{ClientId, Cluster, Digest, ReplicaId, SeqNum, Timestamp};
 
 use super::facts::Facts;
-use super::{Verdict, Violation};
+use super::verdict::{Verdict, Violation};
 
 /// What one replica has shown.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,8 @@
 //!
 //! A write is in the file at once, and durable with the next sync of the file. The name of a file is durable with the
 //! next sync of its directory. A crash keeps everything that is durable. Of the rest it keeps all sectors, none,
-//! those in front, or any; one sector may be torn. Of the changes of names it keeps the first ones.
+//! those in front, or any; one sector may be torn. Of the changes of names it keeps the first ones. A sync may fail.
+//! Afterwards nobody knows what is durable, as after a crash.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,6 +30,29 @@ struct Content {
     writes: BTreeMap<usize, usize>,
 }
 
+/// What a disk accepts that has no space left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Space {
+    /// There is space.
+    #[default]
+    Enough,
+    /// Files may be written, but not grow.
+    NoneToGrow,
+    /// Nothing may be written, as in a file system that writes each block to a new place.
+    None,
+}
+
+/// What is left of unsynced data after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Anything.
+    Any,
+    /// Nothing.
+    Nothing,
+    /// Sectors in front, and half of the next one.
+    Torn,
+}
+
 /// A change of names that is not durable yet.
 #[derive(Clone, Debug)]
 enum Renaming {
@@ -43,9 +67,11 @@ struct Inner {
     renamings: Vec<Renaming>,
     contents: BTreeMap<u64, Content>,
     next_id: u64,
-    is_full: bool,
+    space: Space,
     /// After this many changes the power goes.
     fuse: Option<usize>,
+    /// The next sync fails.
+    fails_sync: bool,
     /// Reads of pages that failed.
     page_faults: u64,
 }
@@ -111,9 +137,9 @@ impl SimFiles {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())))
     }
 
-    /// Sets whether no file can grow.
-    pub fn set_full(&self, is_full: bool) {
-        self.0.borrow_mut().is_full = is_full;
+    /// Sets how much space there is.
+    pub fn set_space(&self, space: Space) {
+        self.0.borrow_mut().space = space;
     }
 
     /// Lets the power go after `changes` more changes, until [`Self::crash`].
@@ -121,21 +147,36 @@ impl SimFiles {
         self.0.borrow_mut().fuse = Some(changes);
     }
 
+    /// The power stays on.
+    pub fn end_fuse(&self) {
+        self.0.borrow_mut().fuse = None;
+    }
+
+    /// Returns whether the next sync of a file fails.
+    pub fn is_failing(&self) -> bool {
+        self.0.borrow().fails_sync
+    }
+
+    /// Sets whether the next sync of a file fails.
+    pub fn set_failing(&self, fails_sync: bool) {
+        self.0.borrow_mut().fails_sync = fails_sync;
+    }
+
     /// Returns how many reads of a page have failed.
     pub fn page_faults(&self) -> u64 {
         self.0.borrow().page_faults
     }
 
-    /// The power has gone. With `loses_all`, nothing that was not durable is there any more.
-    pub fn crash(&self, rng: &mut Rng, loses_all: bool) {
+    /// The power has gone.
+    pub fn crash(&self, rng: &mut Rng, remains: Remains) {
         let mut inner = self.0.borrow_mut();
-        inner.fuse = None;
-        let kept = if loses_all { 0 } else { rng.index(inner.renamings.len() + 1) };
+        (inner.fuse, inner.fails_sync) = (None, false);
+        let kept = if remains == Remains::Nothing { 0 } else { rng.index(inner.renamings.len() + 1) };
         let mut names = core::mem::take(&mut inner.durable_names);
         inner.renamings.drain(..).take(kept).for_each(|renaming| Inner::apply(&mut names, &renaming));
         (inner.names, inner.durable_names) = (names.clone(), names);
         for content in inner.contents.values_mut() {
-            content.crash(rng, loses_all);
+            content.crash(rng, remains);
         }
         inner.forget_nameless();
     }
@@ -193,26 +234,42 @@ impl Content {
         self.durable_len = self.bytes.len();
     }
 
-    fn crash(&mut self, rng: &mut Rng, loses_all: bool) {
+    fn crash(&mut self, rng: &mut Rng, remains: Remains) {
         let mut sectors: Vec<(usize, [u8; SECTOR])> = core::mem::take(&mut self.before).into_iter().collect();
-        if loses_all || rng.one_in(4) {
-            self.bytes.truncate(self.durable_len);
-        } else if !sectors.is_empty() {
-            match rng.below(3) {
-                0 => sectors.clear(),
-                1 => _ = sectors.drain(..rng.index(sectors.len() + 1)),
-                _ => sectors.retain(|_| rng.one_in(2)),
+        let mut torn = usize::MAX;
+        match remains {
+            Remains::Nothing => self.bytes.truncate(self.durable_len),
+            Remains::Torn => {
+                // Only sectors with something new can be torn.
+                let is_new = |(sector, was): &&(usize, [u8; SECTOR])| {
+                    self.bytes.iter().skip(sector * SECTOR).zip(was).any(|(now, was)| now != was)
+                };
+                let count = sectors.iter().filter(is_new).count();
+                sectors.drain(..rng.index(count));
+                torn = 0;
+            }
+            Remains::Any => {
+                if rng.one_in(4) {
+                    self.bytes.truncate(self.durable_len);
+                } else if !sectors.is_empty() {
+                    match rng.below(3) {
+                        0 => sectors.clear(),
+                        1 => _ = sectors.drain(..rng.index(sectors.len() + 1)),
+                        _ => sectors.retain(|_| rng.one_in(2)),
+                    }
+                }
+                torn = rng.index(sectors.len() + 1);
             }
         }
-        let torn = if loses_all { usize::MAX } else { rng.index(sectors.len() + 1) };
         for (index, (sector, was)) in sectors.into_iter().enumerate() {
             let from = sector * SECTOR;
             let end = self.bytes.len().min(from + SECTOR);
             if from >= end {
                 continue;
             }
-            // Of a torn sector, the first half is new.
-            let half = if index == torn { (end - from) / 2 } else { 0 };
+            // Of a torn sector, the first half is new, of what has changed in it at least.
+            let changed = self.bytes[from..end].iter().zip(&was).rposition(|(now, was)| now != was);
+            let half = if index == torn { changed.map_or(0, |last| last.div_ceil(2)) } else { 0 };
             self.bytes[from + half..end].copy_from_slice(&was[half..end - from]);
         }
         self.durable_len = self.bytes.len();
@@ -227,7 +284,7 @@ impl DiskIo for SimFiles {
             return Ok(file);
         }
         let mut inner = self.0.borrow_mut();
-        if inner.is_full {
+        if inner.space != Space::Enough {
             return Err(error(DiskErrorKind::Full, DiskAction::Open, name));
         }
         inner.change(DiskAction::Open, name)?;
@@ -316,14 +373,14 @@ impl SimFile {
     fn change<T>(
         &self,
         action: DiskAction,
-        change: impl FnOnce(&mut Content, bool) -> Option<T>,
+        change: impl FnOnce(&mut Content, Space) -> Option<T>,
     ) -> Result<T, DiskError> {
         let mut inner = self.files.0.borrow_mut();
         inner.change(action, &self.name)?;
-        let is_full = inner.is_full;
+        let space = inner.space;
         match inner.contents.get_mut(&self.id) {
             Some(content) => {
-                change(content, is_full).ok_or_else(|| error(DiskErrorKind::Full, action, &self.name))
+                change(content, space).ok_or_else(|| error(DiskErrorKind::Full, action, &self.name))
             }
             None => Err(error(DiskErrorKind::Failed, action, &self.name)),
         }
@@ -345,13 +402,17 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> Result<(), DiskError> {
-        self.change(DiskAction::Write, |content, is_full| {
+        self.change(DiskAction::Write, |content, space| {
             let grows = place(at) + bytes.len() > content.bytes.len();
-            (!(is_full && grows)).then(|| content.write(bytes, place(at)))
+            let fits = space == Space::Enough || space == Space::NoneToGrow && !grows;
+            fits.then(|| content.write(bytes, place(at)))
         })
     }
 
     fn sync(&self) -> Result<(), DiskError> {
+        if core::mem::take(&mut self.files.0.borrow_mut().fails_sync) {
+            return Err(error(DiskErrorKind::Failed, DiskAction::Sync, &self.name));
+        }
         self.change(DiskAction::Sync, |content, _| {
             content.sync();
             Some(())
@@ -363,9 +424,9 @@ impl DiskFile for SimFile {
     }
 
     fn allocate(&self, len: u64) -> Result<(), DiskError> {
-        self.change(DiskAction::Write, |content, is_full| {
+        self.change(DiskAction::Write, |content, space| {
             let len = place(len).max(content.bytes.len());
-            if is_full && len > content.bytes.len() {
+            if space != Space::Enough && len > content.bytes.len() {
                 return None;
             }
             content.bytes.resize(len, 0);

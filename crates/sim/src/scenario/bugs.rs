@@ -6,8 +6,8 @@ use quorate_pbft::step::Milestone;
 use quorate_wire::{Digest, Kind, ReplicaId};
 
 use super::network::{node, primary};
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, first_f, highest_view, last_f};
-use super::{Expect, Scenario};
 use crate::app::KvApp;
 use crate::network::NodeId;
 use crate::rng::{Concern, Rng};

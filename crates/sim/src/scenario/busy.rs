@@ -4,8 +4,8 @@
 use quorate_pbft::config::{Config, Durability, MS};
 use quorate_wire::ReplicaId;
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::app::KvApp;
 use crate::disk::Pace;
 use crate::setup::Setup;

@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use quorate_pbft::config::MS;
 use quorate_wire::{Cluster, ReplicaId};
 
-use super::Evidence;
 use super::host::everyone_remembers;
 use super::stage::{self, Ended, Stage};
 use crate::adversary::roster::Entry;
 use crate::app::KvApp;
 use crate::report::Rule;
 use crate::swarm;
+use crate::world::evidence::Evidence;
 use crate::world::{Load, World};
 
 /// The longest that a cleaned replica may take to rejoin, in simulated time.

@@ -6,8 +6,8 @@ use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 use quorate_wire::{Kind, ReplicaId, ViewNum};
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::adversary::client::Forgery;
 use crate::adversary::collector::BadCollector;
 use crate::network::Delay;

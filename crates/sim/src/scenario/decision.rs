@@ -11,8 +11,8 @@ use quorate_pbft::step::{Recipient, Reject};
 use quorate_wire::message::ViewChange;
 use quorate_wire::{Kind, ReplicaId, SeqNum, ViewNum};
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, last_f};
-use super::{Expect, Scenario};
 use crate::adversary::{Fate, Liar, Lie, Said};
 use crate::setup::Setup;
 

@@ -7,8 +7,9 @@ use quorate_wire::{Kind, ReplicaId, ViewNum};
 use super::host::{REJOIN_NS, REJOINED, RESTARTED, TRANSFERRED, VIEW_CHANGES, everyone_remembers};
 use super::liars::lives::Keeper;
 use super::network::together;
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
+use crate::disk::files::Space;
 use crate::disk::{Damage, Pace};
 use crate::world::Load;
 
@@ -31,8 +32,7 @@ pub const SCENARIOS: &[Scenario] = &[
             // When it has written something that is not on the disk yet.
             let h = round % n;
             stage.until("a write", 2_000 * MS, |w| w.hosts[h].disk.is_behind())?;
-            stage.world.crash(h);
-            stage.world.restart_later(h, MS);
+            stage.world.die_writing(h);
             stage.pass(60 * MS)?;
         }
         let lost = stage.world.counters().faults.get("memory lost").copied().unwrap_or(0);
@@ -77,9 +77,9 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.busy(5)?;
         let n = stage.cluster().n();
         for h in [n - 1, 0] {
-            stage.world.fill_disk(h, true);
+            stage.world.fill_disk(h, Space::None);
             stage.busy(40)?;
-            stage.world.fill_disk(h, false);
+            stage.world.fill_disk(h, Space::Enough);
             stage.busy(10)?;
         }
         stage.until("all in one view", 5_000 * MS, together)
@@ -97,7 +97,6 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.busy(5)?;
         for h in 0..stage.cluster().n() {
             stage.world.fail_sync(h);
-            stage.world.restart_later(h, 20 * MS);
             stage.busy(10)?;
         }
         Ok(())

@@ -7,8 +7,8 @@ use quorate_wire::{Kind, ReplicaId};
 
 use super::found_liars::{ClaimsWhatOneHolds, EarlyHandOver, FarIncarnation, FarQuestions};
 use super::host::{REJOIN_NS, everyone_remembers};
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
-use super::{Expect, Scenario};
 use crate::adversary::client::Forgery;
 use crate::adversary::plausible::PrivateProof;
 use crate::app::App;
@@ -104,6 +104,26 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, clocks: vec![(400_000_000, 1_000_000)], ..setup }
     })
     .play(clock_behind),
+    Scenario::new(
+        "l32_starts_again_while_another_is_paused",
+        &["L32"],
+        "The primary is killed under load and starts again far behind, while another replica is paused: it catches up (SM-1)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("far behind")])
+    .views_max(|_| 1)
+    .with(|setup| {
+        let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
+        let config = Config {
+            checkpoint_interval: usual.checkpoint_interval,
+            window: usual.window,
+            client_timeout_max_ns: usual.client_timeout_max_ns,
+            view_timeout_max_ns: usual.view_timeout_max_ns,
+            ..setup.config
+        };
+        Setup { config, clients: 1, lanes: 20, ..setup }
+    })
+    .play(starts_again_far_behind),
     Scenario::new(
         "l7_restart_before_the_votes_of_a_new_view",
         &["L7"],
@@ -279,6 +299,13 @@ fn queue_of_one_client(stage: &mut Stage) -> Ended {
     stage.quiet()?;
     let (r0, others) = ([ReplicaId(0)], stage.all_but(&[ReplicaId(0)]));
     stage.cut(&r0, &others);
+    let pending = |stage: &Stage| {
+        let text = stage.world.cards().swap_remove(0);
+        let waiting = text.split_whitespace().find_map(|word| word.strip_prefix("pending="));
+        waiting.and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)
+    };
+    // A request of another client may not have committed here.
+    let before = pending(stage);
     let operation = stage.world.app.parse("put false 1").map(|ask| ask.operation).unwrap_or_default();
     for lane in 0..1_000 {
         let frame = stage.world.forge(2, &Forgery::new(1, &operation).lane(lane));
@@ -286,9 +313,7 @@ fn queue_of_one_client(stage: &mut Stage) -> Ended {
     }
     stage.pass(20 * MS)?;
     stage.note("flooded");
-    let text = stage.world.cards().swap_remove(0);
-    let waiting = text.split_whitespace().find_map(|word| word.strip_prefix("pending="));
-    let waiting: usize = waiting.and_then(|number| number.parse().ok()).unwrap_or(usize::MAX);
+    let waiting: usize = pending(stage).saturating_sub(before);
     stage.require(waiting <= WAITING_MAX, format!("r0 keeps {waiting} requests of one client"))
 }
 
@@ -367,4 +392,19 @@ fn clock_behind(stage: &mut Stage) -> Ended {
     stage.busy(20)?;
     stage.mend();
     stage.busy(20)
+}
+
+fn starts_again_far_behind(stage: &mut Stage) -> Ended {
+    stage.world.set_load(Load::Busy(0, 1_000));
+    stage.pass(100 * MS)?;
+    stage.world.crash(0);
+    let missed = stage.executed(ReplicaId(1));
+    stage.until("another view", 1_000 * MS, |w| highest_view(w) > 0)?;
+    stage.until_executed(&[ReplicaId(1), ReplicaId(2)], missed + 400, 5_000 * MS)?;
+    stage.note("far behind");
+    stage.world.pause(3, 60_000 * MS);
+    stage.world.restart(0);
+    stage.world.set_load(Load::Idle);
+    // Nothing can be agreed without it. A view change has taken its time before, and clients wait for a while.
+    stage.until("every request answered", 1_000 * MS, |w| w.outstanding().0 == 0)
 }

@@ -6,8 +6,8 @@ use quorate_pbft::config::MS;
 use quorate_wire::ReplicaId;
 
 use super::host::REJOIN_NS;
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::adversary::roster::ROSTER;
 use crate::app::KvApp;
 use crate::setup::Setup;

@@ -5,8 +5,8 @@ use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::ReplicaId;
 
 use super::network::{node, others, primary};
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
-use super::{Expect, Scenario};
 use crate::app::KvApp;
 use crate::setup::Setup;
 use crate::world::{Load, World};

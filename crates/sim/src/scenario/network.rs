@@ -6,8 +6,8 @@ use quorate_pbft::step::{Milestone, Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::{Kind, ReplicaId, ViewNum};
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::adversary::client::Forgery;
 use crate::adversary::{Fate, Liar, Lie, Said};
 use crate::network::{NodeId, Profile};

@@ -2,8 +2,8 @@
 
 use quorate_pbft::config::MS;
 
+use super::row::{Expect, Scenario};
 use super::stage::highest_view;
-use super::{Expect, Scenario};
 use crate::setup::Setup;
 use crate::world::World;
 

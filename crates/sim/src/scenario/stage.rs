@@ -11,9 +11,8 @@ use crate::network::NodeId;
 use crate::report::Rule;
 use crate::setup::Setup;
 use crate::swarm;
+use crate::world::evidence::Evidence;
 use crate::world::{Load, World};
-
-use super::Evidence;
 
 /// The longest that a scenario may take to make the progress that it asks for, in simulated time.
 const PROGRESS_NS: u64 = 60_000 * MS;

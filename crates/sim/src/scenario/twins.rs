@@ -5,8 +5,8 @@ use quorate_pbft::config::MS;
 use quorate_pbft::step::Milestone;
 use quorate_wire::ReplicaId;
 
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, first_f};
-use super::{Expect, Scenario};
 use crate::network::NodeId;
 use crate::rng::Rng;
 use crate::setup::Setup;

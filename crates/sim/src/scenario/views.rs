@@ -5,8 +5,8 @@ use quorate_pbft::step::Milestone;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::liars::backups::ForgetsSince;
+use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
-use super::{Expect, Scenario};
 use crate::setup::Setup;
 use crate::world::Load;
 
@@ -312,7 +312,7 @@ fn below_executed(stage: &mut Stage) -> Ended {
     stage.world.pause(0, 600 * MS);
     stage.ask(1, 0, "incr n 1");
     stage.until_view(1, 20_000 * MS)?;
-    let again = |all: &Vec<super::evidence::Accepted>| all.iter().any(|a| a.view.0 > 0);
+    let again = |all: &Vec<crate::world::evidence::Accepted>| all.iter().any(|a| a.view.0 > 0);
     if stage.evidence().accepted().range(INTERVAL + 1..=last).all(|(_, all)| again(all)) {
         stage.note("voted again");
     }

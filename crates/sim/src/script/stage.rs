@@ -1,7 +1,6 @@
 //! The stage of a script: a world in which messages and time move only when the script says so.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 use quorate_pbft::Timer;
 use quorate_process::Event as Happens;
@@ -11,14 +10,15 @@ use super::command::{Command, Fault, Filter};
 use super::options;
 use super::puppet::Puppet;
 use super::traffic::{Links, Rule, Traffic};
+use crate::adversary::maker::LiarMaker;
 use crate::adversary::roster;
 use crate::app::{App, KvApp};
 use crate::disk::Disk;
+use crate::event::Event;
 use crate::lanes;
 use crate::network::{Flight, NodeId};
-use crate::setup::LiarMaker;
 use crate::trace::{Line, What};
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// Time for a new cluster to settle, in nanoseconds.
 const SETTLING_NS: u64 = 10_000_000;
@@ -32,7 +32,7 @@ pub(super) struct Stage {
     pub(super) world: World<KvApp>,
     pub(super) traffic: Traffic,
     puppets: BTreeMap<ReplicaId, Puppet>,
-    snapshots: BTreeMap<usize, Disk<Rc<Vec<u8>>>>,
+    snapshots: BTreeMap<usize, Disk>,
     /// Only what these nodes do is shown; none stands for all.
     watched: Vec<String>,
     /// Messages of these kinds are not shown.
@@ -305,7 +305,7 @@ impl Stage {
             Fault::Resume => self.world.resume(h),
             Fault::Snapshot => _ = self.snapshots.insert(h, self.world.snapshot(h)),
             Fault::PutBack => {
-                let disk = self.snapshots.get(&h).cloned();
+                let disk = self.snapshots.get_mut(&h).map(Disk::snapshot);
                 self.world.put_back(h, disk.ok_or_else(|| format!("there is no snapshot of {who}"))?);
             }
         }

@@ -4,96 +4,19 @@
 //! the protocol (it lies, runs twice, has lost its state or its clock) happen to at most `f` at a time.
 
 use quorate_pbft::config::{Durability, MS};
-use quorate_wire::ReplicaId;
 
+use super::budget::{has_budget, may_crash};
+use super::disks::Disks;
 use super::forger::Forger;
+use super::kinds::{FaultKind, Next};
 use super::plan::Plan;
-use super::story;
 use crate::adversary::roster::ROSTER;
 use crate::app::App;
+use crate::disk::files::Space;
 use crate::disk::{Damage, Pace};
 use crate::network::{NodeId, Profile};
 use crate::rng::{Concern, Rng};
 use crate::world::World;
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// A host crashes and starts again a while later (H1).
-    Crash,
-    /// `f + 1` hosts crash, or all of them at once (H9, H10).
-    CrashMany,
-    /// A process is stopped for a while (H2).
-    Pause,
-    /// The nodes fall apart into groups (N7).
-    Partition,
-    /// Some links are cut in one direction, on and off (N6).
-    OneWay,
-    /// A replica is cut off.
-    Isolate,
-    /// Everyone sees one replica only.
-    Star,
-    /// Frames are lost, doubled, held back and damaged more than usual (N1-N4).
-    Storm,
-    /// Links hold everything back, then deliver it at once.
-    Clog,
-    /// Links are slow in one direction (N8).
-    Slow,
-    /// A disk is slow, or full for a while, or fails a sync (H5, H11).
-    BadDisk,
-    /// A disk is lost (H6).
-    Wipe,
-    /// Something on a disk is damaged (H4, H5).
-    Damage,
-    /// An old disk is put back (H7).
-    OldDisk,
-    /// A clock jumps or drifts (H8).
-    Clock,
-    /// A page of the state is damaged in memory (B21).
-    DamageState,
-    /// The keys of a replica are renewed.
-    NewKeys,
-    /// A few frames of one kind are held back, for long.
-    Hold,
-    /// The frames of one kind, or about some numbers, come late.
-    Late,
-    /// A replica leaves its view alone, what it says of that is held back, and it loses its disk.
-    LeftAlone,
-    /// A correct replica lies from now on.
-    Turn,
-    /// A liar is cleaned.
-    Cleanse,
-}
-
-impl FaultKind {
-    /// How many of [`Self::ALL`] the plain swarm draws from: those that were there first.
-    pub const PLAIN: usize = 17;
-    /// Every kind.
-    pub const ALL: [Self; 22] = [
-        Self::Crash,
-        Self::CrashMany,
-        Self::Pause,
-        Self::Partition,
-        Self::OneWay,
-        Self::Isolate,
-        Self::Star,
-        Self::Storm,
-        Self::Clog,
-        Self::Slow,
-        Self::BadDisk,
-        Self::Wipe,
-        Self::Damage,
-        Self::OldDisk,
-        Self::Clock,
-        Self::DamageState,
-        Self::NewKeys,
-        Self::Hold,
-        Self::Late,
-        Self::LeftAlone,
-        Self::Turn,
-        Self::Cleanse,
-    ];
-}
 
 /// Kinds of faults that each run sees at least, liars among them.
 const KINDS_MIN: usize = 3;
@@ -114,12 +37,14 @@ pub struct Weather {
     /// Those that lied from the start are cleaned in the end.
     healed_in_the_end: bool,
     /// What follows from a fault later on: when, to whom. At most one a fault.
-    pub(super) follows: Vec<(u64, usize, story::Next)>,
+    pub(super) follows: Vec<(u64, usize, Next)>,
     normal: Profile,
     /// A client that lies, if there is one.
     pub forger: Option<Forger>,
     /// Snapshots of disks, with the host they are of. At most one a host.
-    snapshots: Vec<(usize, crate::disk::Disk<std::rc::Rc<Vec<u8>>>)>,
+    snapshots: Vec<(usize, crate::disk::Disk)>,
+    /// The faults of disks that come in addition.
+    disks: Option<Disks>,
 }
 
 impl Weather {
@@ -140,6 +65,7 @@ impl Weather {
             normal: plan.setup.network,
             forger: None,
             snapshots: Vec::new(),
+            disks: plan.has_bad_disks.then(|| Disks::new(seed)),
         }
     }
 
@@ -171,6 +97,9 @@ impl Weather {
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
         self.follow(world);
+        if let Some(disks) = &mut self.disks {
+            disks.tick(world);
+        }
         if world.time() < self.next_at {
             return;
         }
@@ -193,7 +122,7 @@ impl Weather {
         world.network.set_profile(self.normal);
         for h in 0..world.hosts.len() {
             world.set_disk(h, Pace::FAST);
-            world.fill_disk(h, false);
+            world.fill_disk(h, Space::Enough);
         }
     }
 
@@ -220,11 +149,8 @@ impl Weather {
             | FaultKind::Clog
             | FaultKind::Slow => self.disturb(world, h, kind),
             FaultKind::BadDisk => match self.rng.below(4) {
-                0 => world.fill_disk(h, true),
-                1 if Self::may_crash(world, h) => {
-                    world.fail_sync(h);
-                    self.start_again(world, h);
-                }
+                0 => world.fill_disk(h, self.space()),
+                1 if may_crash(world, h) && world.config.durability == Durability::Sync => world.fail_sync(h),
                 _ => world.set_disk(h, Pace::SLOW),
             },
             FaultKind::Wipe | FaultKind::Damage | FaultKind::OldDisk => self.ruin(world, h, kind),
@@ -232,13 +158,13 @@ impl Weather {
                 let hour = 3_600_000 * 1_000_000_i64;
                 let offset = self.rng.pick(&[hour, -hour, 5_000_000_000, -5_000_000_000, 0]).unwrap_or(0);
                 let rate = self.rng.between(900_000, 1_100_000);
-                if Self::has_budget(world, h) {
+                if has_budget(world, h) {
                     world.disturb_clock(h, offset, rate);
                 }
             }
             FaultKind::DamageState => {
                 let choice = self.rng.bits();
-                if Self::has_budget(world, h) && world.hosts[h].correct {
+                if has_budget(world, h) && world.hosts[h].correct {
                     world.damage_state(h, choice);
                 }
             }
@@ -247,7 +173,7 @@ impl Weather {
             FaultKind::Late => self.late(world),
             FaultKind::LeftAlone => self.leave_alone(world, h),
             FaultKind::Turn => {
-                if Self::has_budget(world, h)
+                if has_budget(world, h)
                     && let Some(entry) = self.rng.pick(ROSTER)
                 {
                     world.turn(h, entry.maker());
@@ -331,13 +257,17 @@ impl Weather {
         }
     }
 
+    fn space(&mut self) -> Space {
+        if self.rng.one_in(2) { Space::None } else { Space::NoneToGrow }
+    }
+
     /// A loss of what a disk promised: within the budget only.
     fn ruin<A: App>(&mut self, world: &mut World<A>, h: usize, kind: FaultKind) {
         if kind == FaultKind::OldDisk {
             match self.snapshots.iter().position(|(host, _)| *host == h) {
                 None => self.snapshots.push((h, world.snapshot(h))),
                 Some(at)
-                    if Self::has_budget(world, h)
+                    if has_budget(world, h)
                         // Nobody can tell an old disk whose later start was never heard of. That of one that rejoins
                         // may have been heard by one alone, and the old disk can come to the same count (14.3).
                         && !world.hosts[h].amnesic
@@ -352,7 +282,7 @@ impl Weather {
             }
             return;
         }
-        if !Self::has_budget(world, h) {
+        if !has_budget(world, h) {
             return;
         }
         if kind == FaultKind::Wipe {
@@ -364,28 +294,8 @@ impl Weather {
         self.start_again(world, h);
     }
 
-    /// Says whether the protocol survives another replica that is faulty, host `h`'s.
-    pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
-        let bad = |h: usize| {
-            let host = &world.hosts[h];
-            !host.correct || host.amnesic || host.clock.is_wrong() || world.is_suspect(h)
-        };
-        let mut faulty: Vec<ReplicaId> =
-            (0..world.hosts.len()).filter(|h| bad(*h)).map(|h| world.hosts[h].id).collect();
-        faulty.push(world.hosts[h].id);
-        faulty.sort_unstable();
-        faulty.dedup();
-        faulty.len() <= world.config.cluster.f()
-    }
-
-    /// A crash loses nothing if everything promised is on the disk.
-    fn may_crash<A: App>(world: &World<A>, h: usize) -> bool {
-        let trusted = world.config.durability == Durability::Sync && !world.hosts[h].old_disk;
-        trusted || !world.hosts[h].old_disk && Self::has_budget(world, h)
-    }
-
     fn crash<A: App>(&mut self, world: &mut World<A>, h: usize) {
-        if Self::may_crash(world, h) {
+        if may_crash(world, h) {
             world.crash(h);
             self.start_again(world, h);
         }

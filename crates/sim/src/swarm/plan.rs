@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use quorate_pbft::Config;
 use quorate_pbft::config::{Durability, MS, Replier, RequestAuth};
+use quorate_process::ImagePace;
 use quorate_wire::{Cluster, ReplicaId};
 
-use super::faults::FaultKind;
+use super::kinds::FaultKind;
 use crate::adversary::collusion::PAIRS;
 use crate::adversary::roster::{self, ROSTER};
 use crate::clock::{DRIFT_MAX, OFFSET_NS_MAX};
 use crate::disk::Pace;
 use crate::network::Profile;
-use crate::rng::Rng;
+use crate::rng::{Concern, Rng};
 use crate::setup::Setup;
 use crate::world::Load;
 
@@ -37,6 +38,8 @@ pub struct Plan {
     pub odd: Vec<&'static str>,
     /// Those that lie from the start are cleaned when the faults end.
     pub healed_in_the_end: bool,
+    /// Disks have faults in addition to those that are drawn.
+    pub has_bad_disks: bool,
 }
 
 impl Plan {
@@ -55,6 +58,15 @@ impl Plan {
         setup.task_time = if rng.one_in(2) { (0, 0) } else { (5_000, rng.between(10_000, 1_000_000)) };
         setup.page_bytes = if rng.one_in(4) { 4096 } else { 512 };
         setup.introduced = !rng.one_in(4);
+        if !plain {
+            let mut rng = Rng::nth(seed, Concern::DiskWeather, 0);
+            // A tenth of the state, or all of it.
+            setup.pages_in_memory = rng.pick(&[2, 4, 8, usize::MAX]).unwrap_or(4);
+            setup.log_bytes_max = rng.pick(&[0, 0, 32 << 10, 128 << 10]).unwrap_or(0);
+            // An image in one part, or in many.
+            let parts = rng.pick(&[1, 3, 128]).unwrap_or(3);
+            setup.image_pace = ImagePace { pages_max: parts, slots_max: 4 * parts };
+        }
         let mut kinds = FaultKind::ALL.to_vec();
         kinds.truncate(if plain { FaultKind::PLAIN } else { kinds.len() });
         rng.shuffle(&mut kinds);
@@ -78,6 +90,7 @@ impl Plan {
         }
         Self {
             odd,
+            has_bad_disks: !plain,
             healed_in_the_end: !plain && rng.one_in(3),
             load: Load::Busy(0, rng.between(1, 8) * MS),
             kinds,

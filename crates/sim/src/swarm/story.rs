@@ -4,7 +4,9 @@
 use quorate_pbft::config::MS;
 use quorate_wire::Kind;
 
+use super::budget::has_budget;
 use super::faults::Weather;
+use super::kinds::Next;
 use crate::app::App;
 use crate::network::{Delay, NodeId};
 use crate::world::World;
@@ -24,15 +26,6 @@ const HELD: [Kind; 12] = [
     Kind::Proof,
     Kind::Reply,
 ];
-
-/// What follows from a fault, some time later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// The network of this host is whole again, but for what is held; then it loses its disk.
-    WipeAfterCut,
-    /// It loses its disk.
-    Wipe,
-}
 
 impl Weather {
     /// Holds a few of the next frames of one kind from host `h`, for as long as half a minute: longer than most
@@ -100,7 +93,7 @@ impl Weather {
                     }
                 }
             }
-            if Self::has_budget(world, h) {
+            if has_budget(world, h) {
                 world.wipe(h);
                 self.start_again(world, h);
                 world.counters.fault("wiped after a promise");

@@ -1,13 +1,15 @@
 //! Faults of hosts, and their end: crashes, restarts, pauses, wrong clocks, damaged disks.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::{Restart, Resume};
 use quorate_process::INCARNATION_RANDOM_BITS;
+use quorate_process::storage::io::DiskError;
+use quorate_process::storage::recover::Past;
+use quorate_service::Executor;
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::Request;
@@ -16,8 +18,10 @@ use quorate_wire::{Batch, ClientId, Digest, Principal, SeqNum, ViewNum, frame};
 use super::watch::Watch;
 use super::{Event, World};
 use crate::app::App;
-use crate::changes::DiskChanges;
-use crate::disk::{Damage, Disk, Found, Pace};
+use crate::checker::Violation;
+use crate::disk::files::Space;
+use crate::disk::side::DiskSide;
+use crate::disk::{Damage, Disk, Pace, Paged, PowerCut};
 use crate::host::{HostProcess, Life};
 use crate::rng::{Concern, Rng};
 use crate::trace::What;
@@ -25,79 +29,75 @@ use crate::trace::What;
 /// The longest recording, in bytes.
 const RECORDING_BYTES_MAX: usize = 1 << 30;
 
+/// When a start is tried again, in nanoseconds.
+const RETRY_NS: u64 = 20_000_000;
+
 /// More than one life can ask for: the next one's numbers begin that far above (ST-3).
 const RIDS_PER_LIFE: u64 = 1_000_000;
 
-/// The result of a start's look at the disk.
-enum Past {
-    Nothing,
-    Log { records: Vec<Vec<u8>>, cut: bool },
-    Lost,
-}
-
 impl<A: App> World<A> {
-    /// Starts a process on host `h` from what its disk holds.
+    /// Starts a process on host `h` from what its disk holds. If the disk cannot be written, or the power goes, it
+    /// tries again later.
     pub(crate) fn start_host(&mut self, h: usize) {
-        let first = self.hosts[h].life == 0;
         self.hosts[h].life += 1;
-        let past = match self.hosts[h].disk.read() {
-            Found::Empty if first => Past::Nothing,
-            // Nothing is on the disk, but there has been a life before: it has been lost.
-            Found::Empty | Found::Damaged => Past::Lost,
-            Found::Log { records, cut } => match self.config.durability {
-                // What was not waited for may be missing: it can't be trusted (spec §14.2).
-                Durability::Memory | Durability::Async => Past::Lost,
-                Durability::Sync => Past::Log { records, cut },
-            },
-        };
-        let counter = match past {
-            Past::Nothing | Past::Log { .. } => self.hosts[h].disk.start(0),
-            // The count of starts is lost as well: the time of day serves (spec D8).
-            Past::Lost => {
-                let seconds = self.now(h).wall_ns / 1_000_000_000;
-                self.hosts[h].disk.start(seconds)
-            }
-        };
-        let chance = self.keys_rng.bits() >> (64 - INCARNATION_RANDOM_BITS);
-        let incarnation = (counter << INCARNATION_RANDOM_BITS) | chance;
-        let mut executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
-        let resume = match past {
-            Past::Nothing => Resume::Fresh { incarnation },
-            Past::Lost => {
-                self.lose_memory(h);
-                Resume::Amnesia { incarnation }
-            }
-            Past::Log { records, cut } => {
-                let image: Option<Rc<Vec<u8>>> = self.hosts[h].disk.newest().map(|image| image.state.clone());
-                let mut checkpoint = (SeqNum(0), executor.root_at(SeqNum(0)).unwrap_or_default());
-                let (mut clients, mut lives) = (Vec::new(), Vec::new());
-                let good = match image {
-                    None => true,
-                    Some(image) => match executor.restore(&image) {
-                        Ok(found) => {
-                            checkpoint = found;
-                            executor.clients(&mut clients);
-                            clients.sort_unstable();
-                            lives = executor.lives().unwrap_or_default();
-                            true
-                        }
-                        Err(_) => false,
-                    },
-                };
-                if good {
-                    self.remember(h, checkpoint.0, &records, cut);
-                    Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
-                } else {
-                    executor = self.executor(self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE));
-                    self.lose_memory(h);
-                    Resume::Amnesia { incarnation }
-                }
-            }
-        };
-        self.start_process(h, executor, resume);
+        if self.try_start(h).is_err() {
+            self.counters.disk("starts failed");
+            self.tell(h, || What::Fault("cannot start: its disk cannot be written".to_owned()));
+            self.hosts[h].disk.give_up_start();
+            self.restart_later(h, RETRY_NS);
+        }
     }
 
-    fn start_process(&mut self, h: usize, executor: quorate_service::Executor<A::Service>, resume: Resume) {
+    fn try_start(&mut self, h: usize) -> Result<(), DiskError> {
+        let seconds = self.now(h).wall_ns / 1_000_000_000;
+        let newest = self.hosts[h].disk.newest();
+        let spoiled = self.hosts[h].disk.spoiled();
+        let (mut storage, past) = self.hosts[h].disk.open(self.config.durability, seconds)?;
+        let chance = self.keys_rng.bits() >> (64 - INCARNATION_RANDOM_BITS);
+        let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
+        let first_rid = self.now(h).wall_ns.max(self.hosts[h].key_time + RIDS_PER_LIFE);
+        let mut executor = self.executor(h, first_rid);
+        let cut = matches!(past, Past::Log { cut: true, .. });
+        let lost = if let Past::Lost(why) = &past { why.clone() } else { String::new() };
+        let resume = storage.resume(past, incarnation, &mut executor)?;
+        self.hosts[h].disk.begin(storage, &executor, &resume)?;
+        match &resume {
+            Resume::Fresh { .. } => {}
+            Resume::Amnesia { .. } => {
+                let waited = self.config.durability == Durability::Sync && !self.hosts[h].amnesic;
+                self.check_lost(h, waited && !spoiled.log, &lost);
+                self.lose_memory(h);
+            }
+            Resume::Restart(Restart { records, checkpoint, .. }) => {
+                let found = self.hosts[h].disk.newest();
+                if found.is_some() {
+                    self.counters.disk("images read");
+                }
+                if found < newest {
+                    self.counters.disk("images lost");
+                    self.check_lost(h, !spoiled.pages, "the newest image cannot be loaded");
+                }
+                // Its disk may have come to know that it has rejoined while the power went.
+                self.hosts[h].amnesic &= self.hosts[h].old_disk;
+                self.hosts[h].imageless = found < newest || self.hosts[h].imageless && found.is_none();
+                self.remember(h, checkpoint.0, records, cut);
+            }
+        }
+        self.start_process(h, executor, resume);
+        Ok(())
+    }
+
+    /// A start finds that something is lost: a disk that only crashes have changed loses nothing that was waited for
+    /// (D1, D5).
+    fn check_lost(&mut self, h: usize, waited: bool, why: &str) {
+        let host = &self.hosts[h];
+        if waited && host.correct {
+            let text = format!("{} starts from a disk that only crashes have changed: {why}", host.id);
+            self.checkers.note(Err(Violation::new("durable (D1, D5)", text, &[host.id])));
+        }
+    }
+
+    fn start_process(&mut self, h: usize, executor: Executor<A::Service, Paged>, resume: Resume) {
         let host = &self.hosts[h];
         let (id, life) = (host.id, host.life);
         // The same secrets for a replica's second copy, new ones for each life.
@@ -117,12 +117,12 @@ impl<A: App> World<A> {
                 door.remove_client(ClientId::new(u64::try_from(client).unwrap_or(u64::MAX), 0));
             }
         }
-        let disk = DiskChanges::default();
+        let disk = DiskSide::new(&self.hosts[h].disk, self.log_bytes_max);
         let process: HostProcess<A::Service> =
             HostProcess::new(id, &self.config, core, door, self.directory.clone(), executor, disk);
         let keys = Box::new(self.keys.clone());
-        let mut process =
-            process.with_execution(self.work.execution()).with_keys(keys).with_old_views().unpacked();
+        let process = process.with_execution(self.work.execution()).with_keys(keys);
+        let mut process = process.with_old_views().unpacked().with_image_pace(self.image_pace);
         if let Some(parallel) = self.work.parallel(id.index(), self.app.service()) {
             process = match process.with_workers(parallel) {
                 Ok(process) => process,
@@ -140,8 +140,7 @@ impl<A: App> World<A> {
 
     fn lose_memory(&mut self, h: usize) {
         let host = &mut self.hosts[h];
-        host.amnesic = true;
-        host.disk.forget();
+        (host.amnesic, host.imageless, host.old_disk) = (true, false, false);
         let id = host.id;
         if host.correct {
             self.checkers.forgot(id);
@@ -184,13 +183,29 @@ impl<A: App> World<A> {
 
     /// Kills the process on host `h`; what its disk had not made durable may be torn or gone.
     pub fn crash(&mut self, h: usize) {
+        self.cut_power(h, PowerCut::Anytime);
+    }
+
+    /// Kills the process on host `h`; nothing of what its disk had not made durable is there any more.
+    pub fn lose_power(&mut self, h: usize) {
+        self.cut_power(h, PowerCut::BeforeWrite);
+    }
+
+    /// Kills the process on host `h` within the next write of its log, which is torn, and starts it again.
+    pub fn die_writing(&mut self, h: usize) {
+        self.hosts[h].dies_writing = self.hosts[h].is_up();
+    }
+
+    fn cut_power(&mut self, h: usize, how: PowerCut) {
         let host = &mut self.hosts[h];
         if host.process.take().is_none() {
             return;
         }
         host.life_of = Life::default();
-        host.disk.crash();
-        (host.missed, host.busy_until) = (None, 0);
+        host.disk.crash(how);
+        // Of an image with a damaged page, a start finds only a part.
+        host.imageless |= host.disk.is_rotten();
+        (host.missed, host.busy_until, host.dies_writing) = (None, 0, false);
         host.life += 1;
         // What nothing waited for is not trusted at the next start.
         host.amnesic |= self.config.durability != Durability::Sync;
@@ -198,15 +213,28 @@ impl<A: App> World<A> {
         self.tell(h, || What::Fault("crashes".to_owned()));
     }
 
-    /// Kills the process on host `h`; nothing of what its disk had not made durable is there any more.
-    pub fn lose_power(&mut self, h: usize) {
-        self.hosts[h].disk.lose_tail();
-        self.crash(h);
+    /// The process on host `h` ends: the power goes within a write, or its disk has failed. Then it stops, and never
+    /// tries that again (GC-4). It starts again later.
+    pub(super) fn die(&mut self, h: usize, how: PowerCut) {
+        if how == PowerCut::Anytime {
+            self.counters.disk("syncs failed");
+            self.tell(h, || What::Fault("cannot write to its disk".to_owned()));
+        }
+        self.cut_power(h, how);
+        self.restart_later(h, RETRY_NS);
+    }
+
+    /// Lets the power go within the next start of host `h`, which is tried again.
+    pub fn cut_start(&mut self, h: usize) {
+        if !self.hosts[h].is_up() {
+            self.hosts[h].disk.cut_start();
+            self.counters.fault("crash within a start");
+        }
     }
 
     /// Lets the images of host `h` take `ns` nanoseconds each, or as long as its disk takes (H11).
     pub fn set_image_time(&mut self, h: usize, ns: Option<u64>) {
-        self.hosts[h].image_ns = ns;
+        self.hosts[h].disk.set_image_time(ns);
     }
 
     /// Starts the process on host `h` again, if it is down.
@@ -271,10 +299,13 @@ impl<A: App> World<A> {
 
     /// Crashes host `h` and damages its disk (H4, H5). Returns whether there was something to damage.
     pub fn damage(&mut self, h: usize, how: Damage) -> bool {
+        let of_pages = how == Damage::ImageRot;
+        let rotted = of_pages && self.hosts[h].disk.damage(how);
         self.crash(h);
-        let done = self.hosts[h].disk.damage(how);
+        let done = rotted || !of_pages && self.hosts[h].disk.damage(how);
         if done {
-            self.hosts[h].amnesic = true;
+            self.hosts[h].imageless |= of_pages;
+            self.hosts[h].amnesic |= !of_pages;
             self.counters.fault(match how {
                 Damage::BitRot => "bit rot",
                 Damage::Zeroed => "zeroed record",
@@ -287,15 +318,13 @@ impl<A: App> World<A> {
     }
 
     /// Returns a copy of the disk of host `h`, as a snapshot of its machine would.
-    pub fn snapshot(&self, h: usize) -> Disk<Rc<Vec<u8>>> {
-        let mut disk = self.hosts[h].disk.clone();
-        disk.crash(); // what was on its way to the disk is not in the snapshot
-        disk
+    pub fn snapshot(&mut self, h: usize) -> Disk {
+        self.hosts[h].disk.snapshot()
     }
 
     /// Crashes host `h` and puts an old disk in (H7). One of the same life can't be told from the one
     /// that was there: the count of starts is what gives it away.
-    pub fn put_back(&mut self, h: usize, disk: Disk<Rc<Vec<u8>>>) {
+    pub fn put_back(&mut self, h: usize, disk: Disk) {
         self.crash(h);
         self.hosts[h].disk = disk;
         self.hosts[h].amnesic = true;
@@ -303,6 +332,17 @@ impl<A: App> World<A> {
         self.checkers.misled(self.hosts[h].id);
         self.counters.fault("old disk");
         self.tell(h, || What::Fault("has an old disk put in".to_owned()));
+    }
+
+    /// Damages a page of the state on the disk of host `h`, which runs on (H4), unless it is about to crash. No page is
+    /// damaged at two hosts at a time: the others have to have it.
+    pub fn rot_page(&mut self, h: usize) {
+        let others = self.hosts.iter().enumerate().filter(|(other, _)| *other != h);
+        let spared = others.flat_map(|(_, host)| host.disk.rotten_pages()).collect();
+        let host = &mut self.hosts[h];
+        if !host.dies_writing && !host.disk.is_failing() && host.disk.rot_page(&spared) {
+            self.counters.disk("pages rotted");
+        }
     }
 
     /// Sets the time of day of host `h` wrong, and lets its clock run fast or slow (H8).
@@ -324,19 +364,19 @@ impl<A: App> World<A> {
         }
     }
 
-    /// Fills the disk of host `h`, or makes room (GC-4).
-    pub fn fill_disk(&mut self, h: usize, full: bool) {
-        self.hosts[h].disk.set_full(full);
-        if full {
+    /// Fills the disk of host `h`, or makes space (GC-4).
+    pub fn fill_disk(&mut self, h: usize, space: Space) {
+        self.hosts[h].disk.set_space(space);
+        if space != Space::Enough {
             self.counters.fault("full disk");
         }
         self.settle(h);
     }
 
-    /// A sync of host `h` fails: the process stops, and never tries that again (GC-4).
+    /// The next sync of host `h` fails, and it starts again (GC-4).
     pub fn fail_sync(&mut self, h: usize) {
         self.counters.fault("failed sync");
-        self.crash(h);
+        self.hosts[h].disk.set_failing(true);
     }
 
     /// Corrupts a page of the state of host `h` in memory (B21).
@@ -375,8 +415,10 @@ impl<A: App> World<A> {
             let at = self.at;
             self.resume(h);
             self.hosts[h].disk.set_pace(Pace::FAST);
-            self.hosts[h].disk.set_full(false);
-            self.hosts[h].image_ns = None;
+            self.hosts[h].disk.set_space(Space::Enough);
+            self.hosts[h].disk.set_failing(false);
+            self.hosts[h].disk.set_image_time(None);
+            self.hosts[h].dies_writing = false;
             if self.hosts[h].clock.is_wrong() {
                 self.hosts[h].clock.repair(at);
                 self.rewake(h);

@@ -6,12 +6,12 @@ use quorate_wire::ReplicaId;
 use quorate_wire::sign::Signer;
 
 use super::World;
+use super::build::double;
 use crate::app::App;
 use crate::checker::facts::Facts;
 use crate::checker::order::{self, Seen};
 use crate::checker::{Verdict, Violation};
 use crate::host::Host;
-use crate::setup::double;
 use crate::summary::Counters;
 use crate::trace::{Line, Trace};
 
@@ -94,7 +94,7 @@ impl<A: App> World<A> {
         for host in self.hosts.iter().filter(|host| host.correct) {
             let Some(process) = &host.process else { continue };
             // What was damaged behind its back, and was not repaired yet, is no fault of the service's.
-            if self.checkers.facts(host.id).damaged {
+            if self.checkers.facts(host.id).damaged || host.disk.is_rotten() {
                 continue;
             }
             let audited = self.app.audit(process.executor().view());
@@ -152,5 +152,15 @@ impl<A: App> World<A> {
         counters.commands = self.checkers.commands();
         counters.frames = self.network.traffic.sent;
         counters
+    }
+
+    /// Returns the clients that the state of host `h` knows, by their index.
+    pub fn guests_of(&self, h: usize) -> Vec<u64> {
+        let mut known = Vec::new();
+        if let Some(process) = &self.hosts[h].process {
+            process.executor().registered(&mut |principal, _| known.push(principal - 1));
+        }
+        known.sort_unstable();
+        known
     }
 }

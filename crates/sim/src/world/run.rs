@@ -1,18 +1,15 @@
 //! A process in a world: its events, what it sends, its tasks and its disk.
 
-use std::rc::Rc;
-
-use quorate_pbft::config::Durability;
-use quorate_pbft::record;
 use quorate_pbft::step::{Actions, Now};
+use quorate_process::storage::starts::LogState;
 use quorate_process::{DiskEvent, Event as Happens, Place, Transport};
-use quorate_service::page::Memory;
-use quorate_service::{Executor, Task};
-use quorate_wire::SeqNum;
+use quorate_service::Task;
 
+use super::World;
 use super::watch::Watch;
-use super::{Event, World};
 use crate::app::App;
+use crate::disk::{Ended, PowerCut};
+use crate::event::Event;
 use crate::network::{Frame, NodeId};
 
 impl<A: App> World<A> {
@@ -21,6 +18,10 @@ impl<A: App> World<A> {
         let now = self.now(h);
         let Some(mut process) = self.hosts[h].process.take() else { return };
         process.step(now, event, &mut Watch::new(self, h));
+        if let Some(table) = process.replica().lives() {
+            let verdict = self.checkers.lives(self.hosts[h].id, table);
+            self.checkers.note(verdict);
+        }
         self.hosts[h].process = Some(process);
     }
 
@@ -87,56 +88,63 @@ impl<A: App> World<A> {
         self.feed(h, Happens::Work { took_ns });
     }
 
-    /// Begins to write the image of a stable checkpoint, unless one is being written (D5); or of a state that was
-    /// `fetched`, whatever is being written.
-    pub(super) fn begin_image(
-        &mut self,
-        h: usize,
-        seq: SeqNum,
-        fetched: bool,
-        executor: &Executor<A::Service, Memory>,
-    ) {
-        let durability = self.config.durability;
+    /// The time of a job of the log's writer is over. Returns how the process ends, if it does.
+    pub(super) fn synced(&mut self, h: usize, job: u64) -> Option<PowerCut> {
         let host = &mut self.hosts[h];
         let (node, life) = (host.node, host.life);
-        let newer = host.disk.newest().is_none_or(|image| image.seq < seq);
-        let needless = !fetched && (host.life_of.flushing.is_some() || !newer);
-        if durability == Durability::Memory || needless {
-            return;
+        let process = host.process.as_mut()?;
+        if host.dies_writing && host.disk.is_behind() {
+            return Some(PowerCut::WithinWrite);
         }
-        let Some(root) = executor.root_at(seq) else { return };
-        let mut bytes = Vec::new();
-        if !executor.image(seq, &mut bytes) {
-            return;
+        match host.disk.end_log_job(job) {
+            Ended::Void => {}
+            Ended::Failed => return Some(PowerCut::Anytime),
+            Ended::Full(ns) => {
+                process.disk_mut().note_log(host.disk.log_bytes(), true);
+                self.counters.disk("logs on a full disk");
+                self.schedule(self.at + ns, node, Event::Synced { life, job });
+            }
+            Ended::Done(done) => {
+                process.disk_mut().note_log(host.disk.log_bytes(), false);
+                match done.state {
+                    Some(LogState::None) => host.old_disk = false,
+                    Some(LogState::Log) => host.amnesic = false,
+                    Some(LogState::New | LogState::Clean) | None => {}
+                }
+                if done.is_cut {
+                    self.counters.disk("logs cut");
+                }
+                if let Some(lsn) = done.durable {
+                    self.feed(h, Happens::Disk(DiskEvent::Durable(lsn)));
+                }
+            }
         }
-        host.life_of.flushing = Some((seq, root, Rc::new(bytes)));
-        let took = host.disk.image_ns();
-        let at = self.at + host.image_ns.unwrap_or(took);
-        host.life_of.flushed_at = at;
-        self.schedule(at, node, Event::Flushed { life });
+        None
     }
 
-    /// An image is on the disk: what it and the stable checkpoint make needless goes (D6).
-    pub(super) fn flushed(&mut self, h: usize) {
+    /// The time of the writer of the pages is over. Returns how the process ends, if it does.
+    pub(super) fn flushed(&mut self, h: usize) -> Option<PowerCut> {
         let host = &mut self.hosts[h];
-        if host.process.is_none() || host.life_of.flushed_at > self.at {
-            return;
+        let (node, life) = (host.node, host.life);
+        let process = host.process.as_mut()?;
+        match host.disk.end_pages() {
+            Ended::Void => {}
+            Ended::Failed => return Some(PowerCut::Anytime),
+            Ended::Full(ns) => {
+                self.counters.disk("images on a full disk");
+                self.schedule(self.at + ns, node, Event::Flushed { life });
+            }
+            Ended::Done(all) => {
+                let seq = process.disk_mut().note_pages(all)?;
+                host.imageless = false;
+                self.counters.images += 1;
+                let id = host.id;
+                self.checkers.kept(id, seq);
+                // The process looks whether an image has become durable.
+                self.feed(h, Happens::Clock);
+            }
         }
-        let Some((seq, root, bytes)) = host.life_of.flushing.take() else { return };
-        host.disk.keep_image(seq, root, bytes);
-        let stable = host.disk.newest_durable(record::stable_of).unwrap_or_default().min(seq);
-        host.disk.trim(|bytes| record::obsolete(bytes, stable));
-        self.counters.images += 1;
-        let id = host.id;
-        self.checkers.kept(id, seq);
-        self.feed(h, Happens::Disk(DiskEvent::Kept(seq)));
-    }
-
-    /// Records are durable.
-    pub(super) fn synced(&mut self, h: usize) {
-        if let Some(lsn) = self.hosts[h].disk.end_sync() {
-            self.feed(h, Happens::Disk(DiskEvent::Durable(lsn)));
-        }
+        None
     }
 
     /// Returns the time as host `h` sees it.

@@ -1,8 +1,8 @@
 //! Faults that move: a replica that was correct lies from a moment on, and a liar is cleaned.
 
 use super::World;
+use crate::adversary::maker::LiarMaker;
 use crate::app::App;
-use crate::setup::LiarMaker;
 use crate::trace::What;
 
 impl<A: App> World<A> {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Deadline, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Timer};
-use quorate_process::{Observer, Outgoing};
-use quorate_service::page::Memory;
+use quorate_process::{Observer, Outgoing, Store as _};
 use quorate_service::parallel::{Counters as Runs, WrongRule};
 use quorate_service::{Executor, Refusal};
 use quorate_wire::message::Checkpoint;
@@ -17,6 +16,7 @@ use super::World;
 use crate::app::App;
 use crate::checker::{Root, Violation};
 use crate::describe;
+use crate::disk::Paged;
 use crate::hash::{Tag, TraceHash};
 use crate::trace::What;
 
@@ -51,7 +51,7 @@ impl<'a, A: App> Watch<'a, A> {
         if kind != Kind::Checkpoint || self.world.config.durability != Durability::Sync {
             return;
         }
-        let image = self.world.hosts[self.h].disk.newest().map_or(SeqNum(0), |image| image.seq);
+        let image = self.world.hosts[self.h].disk.newest().unwrap_or_default();
         if let Ok(checkpoint) = Checkpoint::decode(body) {
             self.world.checkers.announces(self.id, &checkpoint, image);
         }
@@ -76,7 +76,7 @@ impl<'a, A: App> Watch<'a, A> {
     }
 }
 
-impl<A: App> Observer<A::Service, Memory> for Watch<'_, A> {
+impl<A: App> Observer<A::Service, Paged> for Watch<'_, A> {
     fn refused(&mut self, why: &DoorError) {
         if self.correct {
             self.world.counters.turned_away(why.name());
@@ -210,12 +210,13 @@ impl<A: App> Observer<A::Service, Memory> for Watch<'_, A> {
         let Self { world, h, id, .. } = self;
         let (h, id) = (*h, *id);
         let host = &mut world.hosts[h];
+        // Where a log is written, both count when they are noted there.
         if let Milestone::RejoinStarted { .. } = milestone {
-            (host.amnesic, host.old_disk) = (true, false);
+            (host.amnesic, host.old_disk) = (true, host.old_disk && host.disk.is_written());
             world.checkers.forgets(id);
         }
         if let Milestone::Rejoined { .. } = milestone {
-            host.amnesic = false;
+            host.amnesic &= host.disk.is_written();
         }
         let (tag, number, digest) = describe::milestone_numbers(milestone);
         self.hash(Tag::Report, &[tag, number], &digest.0);
@@ -306,28 +307,36 @@ impl<A: App> Observer<A::Service, Memory> for Watch<'_, A> {
     }
 
     /// Compares the incremental root of a checkpoint with a recomputed one (I17).
-    fn checkpointed(&mut self, seq: SeqNum, root: Digest, executor: &Executor<A::Service, Memory>) {
+    fn checkpointed(&mut self, seq: SeqNum, root: Digest, executor: &Executor<A::Service, Paged>) {
         if !self.correct {
             return;
         }
-        let (id, computed) = (self.id, executor.recompute());
-        if computed != root && !self.world.is_suspect(self.h) {
+        let (id, faults) = (self.id, executor.store().pages().faults);
+        let computed = executor.recompute();
+        // What cannot be read cannot be compared.
+        let is_read = executor.store().pages().faults == faults;
+        if computed != root && is_read && !self.world.is_suspect(self.h) {
             let text = format!("{id} cuts n={} with root {root}; its pages give {computed}", seq.0);
             self.world.checkers.note(Err(Violation::new("checkpoint (I17)", text, &[id])));
         }
         self.world.checkers.root(id, seq, root, Root::Cut);
     }
 
-    fn discarded(&mut self, stable: SeqNum, executor: &Executor<A::Service, Memory>) {
-        self.world.begin_image(self.h, stable, false, executor);
-    }
-
-    fn installed(&mut self, seq: SeqNum, root: Digest, executor: &Executor<A::Service, Memory>) {
+    fn installed(&mut self, seq: SeqNum, root: Digest, _executor: &Executor<A::Service, Paged>) {
         if self.correct {
             let is_kept = self.world.config.durability != Durability::Sync;
             self.world.checkers.root(self.id, seq, root, if is_kept { Root::Kept } else { Root::Fetched });
         }
-        self.world.begin_image(self.h, seq, true, executor);
+    }
+
+    fn unreadable(&mut self, page: u32) {
+        self.world.counters.disk("page faults");
+        self.tell(|| What::Milestone(format!("cannot read page {page}")));
+    }
+
+    fn restored(&mut self, page: u32) {
+        self.world.counters.disk("pages repaired");
+        self.tell(|| What::Milestone(format!("has page {page} again")));
     }
 
     fn transfer_refused(&mut self, from: ReplicaId, why: Refusal) {
@@ -391,6 +400,7 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
+        Input::Unreadable => note(Tag::Unreadable, &[], &[]),
         Input::Replied { seq, reply } => {
             note(Tag::Replied, &[seq.0, reply.client.0, reply.timestamp.0], &reply.digest.0);
         }

@@ -108,16 +108,16 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "sim",
         &[
-            "clock describe expected hash pool queue rng summary trace",
+            "clock describe expected hash orders pool queue rng summary trace",
             "disk follow lanes network recording work",
-            "changes core",
+            "core event",
             "app",
             "checker",
             "governed",
             "host",
-            "world",
             "adversary",
             "setup",
+            "world",
             "report",
             "swarm",
             "scenario",
@@ -154,7 +154,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "bench",
         &[
-            "allocations figures link machine processes progress signatures",
+            "allocations cable figures link machine processes progress signatures",
             "effort",
             "group instructions load report setup",
             "figure",

@@ -44,13 +44,11 @@ impl DiskQueue for Disk {
 
     fn wants_image(&self, seq: SeqNum, is_crowded: bool) -> bool {
         let bytes = self.told().log_bytes.load(Ordering::Relaxed);
-        let is_long = usize::try_from(bytes).is_ok_and(|bytes| bytes > self.log_bytes_max);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         // Also: slots freed by the last seal are written only after the store knows (`paged.rs`).
         let may = self.images.is_some() && !self.is_imaging();
-        // On a full disk, too: the log becomes shorter. A fetched state may have the number of the newest image, whose state
-        // was wrong then.
-        let is_short_of_room = is_long || is_crowded || self.told().is_full();
-        may && (self.image_due || seq > self.newest_image && is_short_of_room)
+        // On a full disk, too: the log becomes shorter.
+        may && self.need.wants(seq, bytes, is_crowded || self.told().is_full())
     }
 
     fn stage(&mut self, copied: CopiedPages) {
@@ -97,7 +95,7 @@ impl DiskQueue for Disk {
     fn image(&mut self, seq: SeqNum, root: Digest) {
         if let Some(images) = &self.images {
             images.seal(seq, root);
-            (self.newest_image, self.image_due) = (seq, false);
+            self.need.note_image(seq);
         }
     }
 
@@ -111,12 +109,12 @@ impl DiskQueue for Disk {
     }
 
     fn image_soon(&mut self) {
-        self.image_due = true;
+        self.need.be_due();
     }
 
     #[inline]
     fn is_image_due(&self) -> bool {
-        self.image_due && self.images.is_some()
+        self.need.is_due() && self.images.is_some()
     }
 
     fn take_kept(&self) -> Option<SeqNum> {

@@ -134,6 +134,11 @@ impl Scan {
         Ok(())
     }
 
+    /// Returns whether this is what a first start leaves that was cut off: nothing was written but the first commit.
+    pub(in crate::storage) fn is_unborn(&self) -> bool {
+        self.records.is_empty() && self.reached <= 1 && self.promised == 0
+    }
+
     /// Returns whether an incomplete tail, not acknowledged to anyone, was cut.
     pub(in crate::storage) fn is_cut(&self) -> bool {
         self.cut

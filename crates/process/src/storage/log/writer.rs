@@ -101,13 +101,17 @@ impl<D: DiskIo> LogWriter<D> {
     /// Notes that the log is durable up to the beginning of its last segment: otherwise a loss of that whole segment
     /// would go unnoticed.
     fn note_segment(&mut self) -> Result<(), DiskError> {
-        if self.noted_segment == self.log.last_segment() { Ok(()) } else { self.note(self.starts.state) }
+        if self.noted_segment == self.log.last_segment() {
+            return Ok(());
+        }
+        // The commit is durable, so its job must not be run again.
+        self.note(self.starts.state).map_err(DiskError::into_final)
     }
 
     /// Writes the file of starts.
     fn note(&mut self, state: LogState) -> Result<(), DiskError> {
         (self.starts.state, self.starts.known) = (state, self.log.known());
-        self.file.write(self.starts).map_err(DiskError::into_final)?;
+        self.file.write(self.starts)?;
         self.noted_segment = self.log.last_segment();
         Ok(())
     }

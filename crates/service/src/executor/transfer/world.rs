@@ -69,6 +69,8 @@ pub(super) struct World {
     pub(super) distrusted: bool,
     /// The page that was missing and came.
     pub(super) restored: Option<u32>,
+    /// How often all others had been asked for a page, and none had it.
+    pub(super) missing: usize,
 }
 
 impl World {
@@ -89,6 +91,7 @@ impl World {
             installed: None,
             distrusted: false,
             restored: None,
+            missing: 0,
         }
     }
 
@@ -166,6 +169,7 @@ impl World {
                 Step::Refused { .. } => {}
                 Step::Distrusted => self.distrusted = true,
                 Step::PageRestored { page } => self.restored = Some(page),
+                Step::PageMissing { .. } => self.missing += 1,
                 Step::Installed { seq, root } => self.installed = Some((seq, root)),
             }
         }

@@ -54,12 +54,12 @@ pub struct Evidence {
 
 impl Evidence {
     /// Counts milestones of which `matches` holds, too.
-    pub(super) fn watch(&mut self, matches: fn(ReplicaId, &Milestone) -> bool) {
+    pub(crate) fn watch(&mut self, matches: fn(ReplicaId, &Milestone) -> bool) {
         self.watches.push(Watch { matches, count: 0 });
     }
 
     /// Returns the counts of milestones, in the order of [`Self::watch`].
-    pub(super) fn watched(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn watched(&self) -> impl Iterator<Item = u64> {
         self.watches.iter().map(|watch| watch.count)
     }
 

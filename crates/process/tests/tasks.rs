@@ -1,0 +1,254 @@
+//! The tasks of the executor: when they are done, and what happens when they meet a page that cannot be read.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use quorate_pbft::config::{Config, Durability};
+use quorate_pbft::step::{Action, Actions, Input, Now};
+use quorate_pbft::{Replica, Resume};
+use quorate_process::{Core, Directory, Event, Execution, Observer, Process, Store, Transport};
+use quorate_service::kv::Kv;
+use quorate_service::page::{Memory, PageFault, PageStore};
+use quorate_service::{Executor, Options};
+use quorate_wire::digest::{ClusterId, Domains};
+use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::sign::{Signer, Verifier};
+use quorate_wire::{Batch, Cluster, Door};
+
+const CLUSTER: ClusterId = ClusterId([9; 32]);
+const OWN: ReplicaId = ReplicaId(0);
+const MS: u64 = 1_000_000;
+
+/// No page is unreadable.
+const NONE: u32 = u32::MAX;
+
+/// Pages in memory, some of which cannot be read.
+#[derive(Debug)]
+struct Flawed {
+    pages: Memory,
+    /// This page and those above.
+    unreadable: Rc<Cell<u32>>,
+}
+
+impl PageStore for Flawed {
+    fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
+        if page >= self.unreadable.get() { Err(PageFault { page }) } else { self.pages.get(page) }
+    }
+
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {
+        self.pages.replace(page, content)
+    }
+
+    fn next(&self, from: u32) -> Option<u32> {
+        self.pages.next(from)
+    }
+
+    fn bring(&self, page: u32) -> Result<(), PageFault> {
+        self.get(page).map(|_| ())
+    }
+}
+
+impl Store for Flawed {}
+
+/// A core that only notes its inputs: the test acts in its place.
+#[derive(Debug)]
+struct Silent {
+    replica: Replica,
+    inputs: Vec<String>,
+}
+
+impl Core for Silent {
+    fn step(&mut self, _: Now, input: Input<'_>, _: &mut Actions) {
+        match input {
+            Input::Executed { seq, .. } => self.inputs.push(format!("executed {}", seq.0)),
+            Input::Fetched { seq, lives, .. } => {
+                self.inputs.push(format!("fetched {}, lives {}", seq.0, lives.is_some()));
+            }
+            Input::Cached { reply, .. } => self.inputs.push(format!("cached {}", reply.is_some())),
+            Input::Start
+            | Input::Message(_)
+            | Input::Timer(_)
+            | Input::SignatureChecked { .. }
+            | Input::Replied { .. }
+            | Input::Read { .. }
+            | Input::Checkpointed { .. }
+            | Input::Durable(_)
+            | Input::Kept { .. }
+            | Input::Unreadable
+            | Input::BurstEnd => {}
+        }
+    }
+
+    fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    fn shut_down(&mut self, _: Now, _: &mut Actions) {}
+}
+
+/// Notes which pages could not be read.
+#[derive(Debug, Default)]
+struct Watch(Vec<u32>);
+
+impl Observer<Kv, Flawed> for Watch {
+    fn unreadable(&mut self, page: u32) {
+        self.0.push(page);
+    }
+}
+
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn send(&mut self, _: quorate_process::Place, _: &[u8]) {}
+
+    fn send_long(&mut self, _: quorate_process::Place, _: Vec<u8>) {}
+}
+
+struct Bench {
+    process: Process<Kv, Flawed, (), Silent>,
+    unreadable: Rc<Cell<u32>>,
+    domains: Domains,
+    watch: Watch,
+    now: Now,
+}
+
+impl Bench {
+    fn new(execution: Execution) -> Self {
+        let cluster = Cluster::new(4, 1).unwrap();
+        let mut config = Config::new(cluster, CLUSTER);
+        config.durability = Durability::Memory;
+        let signer = |id: u64| Signer::Toy([u8::try_from(id).unwrap() + 1; 32]);
+        let mut verifier = Verifier::default();
+        for id in cluster.replicas() {
+            verifier.insert(Principal::Replica(id), &signer(u64::from(id.0)).public());
+        }
+        let own = Principal::Replica(OWN);
+        let door = Door::new(own, cluster, CLUSTER, 0, signer(0), verifier, [7; 32], 1);
+        let replica = Replica::new(OWN, config.clone(), signer(0), Resume::Fresh { incarnation: 1 << 20 });
+        let core = Silent { replica: replica.unwrap(), inputs: Vec::new() };
+        let unreadable = Rc::new(Cell::new(NONE));
+        let store = Flawed { pages: Memory::new(), unreadable: Rc::clone(&unreadable) };
+        let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
+        let executor = Executor::with_store(Kv, config.domains(), options, store);
+        let places: Vec<SocketAddr> = (1..=4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+        let process = Process::new(OWN, &config, core, door, Directory::new(&places), executor, ())
+            .with_execution(execution);
+        let now = Now { mono_ns: 1, wall_ns: 1 };
+        let mut bench = Self { process, unreadable, domains: config.domains(), watch: Watch::default(), now };
+        bench.event(Event::Start);
+        bench
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        self.process.step(self.now, event, &mut self.watch);
+    }
+
+    /// The core asks for something. It is done at the next event.
+    fn ask(&mut self, action: Action) {
+        let mut actions = Actions::new();
+        actions.push(action);
+        self.process.inject(&actions, &mut self.watch);
+    }
+
+    /// A batch with a request of the first client.
+    fn order(&mut self, seq: u64) {
+        let (client, timestamp, operation) = (ClientId::new(1, 0), Timestamp(seq), &b"none"[..]);
+        let mut batch = Batch::default();
+        batch.push_inlined(&Request {
+            client,
+            timestamp,
+            digest: self.domains.request(client.0, timestamp.0, operation),
+            flags: RequestFlags::default(),
+            replier: None,
+            operation,
+            operation_at: 0,
+            frame: operation,
+            proof: Proof::Mac,
+        });
+        batch.seal(&self.domains, &[0; 8]);
+        self.ask(Action::Execute { seq: SeqNum(seq), batch: Arc::new(batch), tentative: false });
+    }
+
+    /// Everything that may leave leaves, and time passes.
+    fn pass(&mut self, ns: u64) {
+        self.process.flush(self.now, &mut Nowhere, &mut self.watch);
+        self.now.mono_ns += ns;
+        self.event(Event::Clock);
+    }
+
+    fn inputs(&self) -> &[String] {
+        &self.process.core().inputs
+    }
+}
+
+/// PR-7: after a slow batch everything is sent before the next one begins. What has begun is done when its time is
+/// over, although that is an event, too.
+#[test]
+fn a_deferred_batch_that_has_begun_after_a_slow_one_is_done() {
+    let mut bench = Bench::new(Execution::Deferred);
+    bench.order(1);
+    bench.order(2);
+    bench.pass(MS);
+    for seq in 1..=2 {
+        assert!(bench.process.has_work(), "batch {seq} has begun");
+        bench.event(Event::Work { took_ns: 2 * MS });
+        assert_eq!(bench.inputs().last(), Some(&format!("executed {seq}")));
+        bench.pass(MS);
+    }
+    assert!(!bench.process.has_work());
+}
+
+/// D6: what agreement takes from a fetched state is on pages that can be unreadable. It hears of the state when all
+/// of it is here.
+#[test]
+fn d6_a_transfer_is_over_when_the_tables_can_be_read() {
+    let mut bench = Bench::new(Execution::Inline);
+    let root = bench.process.executor().checkpoints().next().unwrap().1;
+    let lives = (1 << 16) - 1;
+    bench.unreadable.set(lives);
+    bench.ask(Action::Fetch { seq: SeqNum(4), root, check: false });
+    bench.pass(MS);
+    assert_eq!((bench.inputs(), bench.watch.0.first()), (&[][..], Some(&lives)));
+    bench.unreadable.set(NONE);
+    bench.pass(100 * MS);
+    assert_eq!(bench.inputs(), ["fetched 4, lives true"]);
+}
+
+/// D8: a page with a cached reply cannot be read, and no batch needs it. It is brought all the same.
+#[test]
+fn d8_a_page_is_brought_for_a_cached_reply() {
+    let mut bench = Bench::new(Execution::Inline);
+    bench.order(1);
+    bench.pass(MS);
+    bench.unreadable.set(0);
+    bench.ask(Action::Resend { client: ClientId::new(1, 0) });
+    bench.pass(MS);
+    assert_eq!(
+        (bench.inputs(), bench.watch.0.len()),
+        (&["executed 1", "cached false"].map(str::to_owned)[..], 1)
+    );
+    bench.unreadable.set(NONE);
+    bench.ask(Action::Resend { client: ClientId::new(1, 0) });
+    bench.pass(MS);
+    assert_eq!(bench.inputs().last().unwrap(), "cached true");
+}
+
+/// A simulator damages only pages that are here: without that, an unreadable page would turn into an empty one.
+#[test]
+fn a_page_that_cannot_be_read_is_not_damaged() {
+    let mut bench = Bench::new(Execution::Inline);
+    bench.order(1);
+    bench.pass(MS);
+    let executor = bench.process.executor_mut();
+    let before = executor.recompute();
+    bench.unreadable.set(0);
+    assert!(!executor.damage(0));
+    bench.unreadable.set(NONE);
+    assert_eq!(executor.recompute(), before);
+    assert!(executor.damage(0));
+    assert_ne!(executor.recompute(), before);
+}
