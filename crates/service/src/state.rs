@@ -309,6 +309,13 @@ impl<P: PageStore> State<P> {
         self.tree.label(level, index)
     }
 
+    /// Returns whether a checkpoint after `seq`, which is held, has another version of a page, even if the newest one has
+    /// the same: an empty page has always the same label.
+    pub(crate) fn has_changed_since(&self, seq: SeqNum, page: u32) -> bool {
+        let from = self.position(seq).unwrap_or(0);
+        self.records.iter().skip(from).any(|record| record.label(0, page).is_some())
+    }
+
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.
     pub(crate) fn leaf_at(&mut self, seq: SeqNum, page: u32, modified: SeqNum) -> Label {
         let from = self.position(seq).unwrap_or(0);
