@@ -204,6 +204,11 @@ impl Ahead {
         !self.is_parked && self.runs.can_settle()
     }
 
+    /// Returns whether the next request to settle is the first of its batch.
+    pub(crate) fn begins_batch(&self) -> bool {
+        self.runs.begins_batch()
+    }
+
     /// Drops everything that has not settled, without waiting for a worker (PX-10). Returns what agreement expects of it.
     pub(crate) fn drain<S: Service, P: PageStore>(
         &mut self,

@@ -19,7 +19,7 @@ use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
 
 use super::Process;
-use crate::ahead::SettledBatch;
+use crate::ahead::{Ahead, SettledBatch};
 use crate::core::Core;
 use crate::observer::{Observer, Part};
 use crate::options::Execution;
@@ -117,6 +117,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.run(now, task, watch);
             return true;
         }
+        if ahead.begins_batch() {
+            self.executor.relax();
+            if self.has_no_room() {
+                return false;
+            }
+        }
+        let Some(ahead) = &mut self.ahead else { return false };
         match ahead.settle(&mut self.executor) {
             Ok(None) => false,
             Ok(Some(SettledBatch { seq, batch, replies })) => {
@@ -157,7 +164,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Returns whether a task can be done now that could not be done when it was added.
     #[inline]
     pub(super) fn can_run(&self) -> bool {
-        if self.ahead.as_ref().is_some_and(|ahead| ahead.is_due()) {
+        let has_room = |ahead: &Ahead| !ahead.begins_batch() || !self.has_no_room();
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.is_due() && has_room(ahead)) {
             return true;
         }
         let waits = self.is_working || self.queue.is_parked() || self.must_send_first();

@@ -10,6 +10,7 @@ use super::Executor;
 use super::ready::{Ran, Ready};
 use crate::page::{PageFault, PageStore};
 use crate::registry::Rights;
+use crate::replies::LanesMark;
 use crate::service::{Context, Service};
 use crate::state::cell::{Below, Cell, CellRun};
 use crate::stop::Stop;
@@ -41,20 +42,30 @@ pub(crate) fn abandon_batch<S: Service, P: PageStore>(executor: &mut Executor<S,
     executor.undo(executor.last_executed);
 }
 
-/// Settles the next request of the open batch, as sequential execution would (PX-3), and returns the cells that it
-/// wrote.
+/// What a request that settled has done.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The cells that it wrote.
+    pub(crate) cells: Vec<Cell>,
+    /// It has removed lanes from the client table.
+    pub(crate) has_released: bool,
+}
+
+/// Settles the next request of the open batch, as sequential execution would (PX-3).
 pub(crate) fn settle<S: Service, P: PageStore>(
     executor: &mut Executor<S, P>,
     (seq, index, time_ns): (SeqNum, u32, u64),
     request: &Ordered<'_>,
     ready: Option<&mut Ready<'_>>,
     replies: &mut Replies,
-) -> Result<Vec<Cell>, PageFault> {
+) -> Result<Written, PageFault> {
     let _ = executor.state.take_trace();
+    let lanes = executor.begin_request();
     if let Err(fault) = executor.execute_once(seq, index, time_ns, request, ready, replies) {
-        executor.state.roll_back();
+        executor.undo_request(lanes);
         return Err(fault);
     }
+    executor.state.end_request();
     let trace = executor.state.take_trace();
     let (first, count) = executor.service_pages;
     let is_ours = |page: &u32| (first..first + count).contains(page);
@@ -62,19 +73,54 @@ pub(crate) fn settle<S: Service, P: PageStore>(
     pages.sort_unstable();
     pages.dedup();
     let raw = trace.raw.iter().any(is_ours).then_some(Cell::Raw);
-    Ok(pages.into_iter().map(Cell::Page).chain(raw).chain(trace.entries).collect())
+    let cells = pages.into_iter().map(Cell::Page).chain(raw).chain(trace.entries).collect();
+    Ok(Written { cells, has_released: executor.lanes.has_released(lanes) })
+}
+
+/// Returns the agreed time of the settled state.
+///
+/// # Errors
+///
+/// A page is not here.
+pub(crate) fn known_time<S: Service, P: PageStore>(executor: &mut Executor<S, P>) -> Result<u64, PageFault> {
+    executor.read_tables()?;
+    Ok(executor.time_ns())
 }
 
 /// Returns the last settled timestamp of a client's lane. None: it has none, so that its next request changes the client
 /// table.
+///
+/// # Errors
+///
+/// The page with it is not here.
 pub(crate) fn lane_timestamp<S: Service, P: PageStore>(
     executor: &mut Executor<S, P>,
     client: ClientId,
-) -> Option<Timestamp> {
-    executor.lane(client).ok().flatten().map(|lane| lane.timestamp)
+) -> Result<Option<Timestamp>, PageFault> {
+    executor.read_tables()?;
+    Ok(executor.lane(client)?.map(|lane| lane.timestamp))
 }
 
 impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Begins a request of the open batch. Returns the lanes as they were before it.
+    fn begin_request(&mut self) -> LanesMark {
+        self.state.begin_request();
+        if let Some(registry) = &mut self.registry {
+            registry.begin_request();
+        }
+        self.lanes.mark()
+    }
+
+    /// Undoes the request: a page is not here. The requests of the batch that have settled before it stay. What is kept
+    /// in memory of clients goes back with the pages: it can change before a page turns out to be away.
+    fn undo_request(&mut self, lanes: LanesMark) {
+        plant!(31, self.state.undo_request(), self.state.roll_back());
+        plant!(32, self.lanes.go_back(lanes), ());
+        if let Some(registry) = &mut self.registry {
+            plant!(33, registry.undo_request(), ());
+        }
+    }
+
     /// Returns what the last request that settled was answered.
     pub(crate) fn last_result(&self) -> &[u8] {
         &self.result

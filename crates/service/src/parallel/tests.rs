@@ -2,5 +2,6 @@
 
 mod cases;
 mod engines;
+mod flaky;
 mod pairs;
 mod schedules;
