@@ -13,7 +13,8 @@ use core::fmt;
 use quorate_pbft::step::SignatureCheck;
 use quorate_service::page::PageStore;
 use quorate_service::parallel::{
-    Counters, Done, Early, EngineKind, Full, Job, MatrixError, Rules, Runs, Settled, WrongRule,
+    Answer, Counters, Done, Early, EngineKind, Full, Job, MatrixError, Question, Rules, Runs, Settled,
+    WrongRule,
 };
 use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
 use quorate_wire::{Batch, ClientId, Replies, SeqNum};
@@ -28,6 +29,8 @@ pub struct Parallel {
     pub rules: Box<dyn Rules + Send>,
     /// Replies to certain requests leave before the requests settle (PX-C).
     pub replies_early: bool,
+    /// While nothing is unsettled, a batch without long operations is executed on pages immediately (PX-E).
+    pub short_on_pages: bool,
     /// A random number of this replica's own.
     pub secret: u64,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Ahead {
     replies: Replies,
     /// The next request cannot settle: a page is not here.
     is_parked: bool,
+    short_on_pages: bool,
 }
 
 impl fmt::Debug for Ahead {
@@ -87,7 +91,7 @@ impl Ahead {
     ///
     /// The rules are not symmetric.
     pub(crate) fn new(parallel: Parallel) -> Result<Self, MatrixError> {
-        let Parallel { workers, engine, rules, replies_early, secret } = parallel;
+        let Parallel { workers, engine, rules, replies_early, short_on_pages, secret } = parallel;
         Ok(Self {
             runs: Runs::new(engine, rules, secret, replies_early)?,
             workers,
@@ -97,6 +101,7 @@ impl Ahead {
             behind: VecDeque::new(),
             replies: Replies::new(),
             is_parked: false,
+            short_on_pages,
         })
     }
 
@@ -114,6 +119,18 @@ impl Ahead {
         self.runs.insert(executor, seq, batch)?;
         self.batches.push_back((seq, Arc::clone(batch)));
         Ok(())
+    }
+
+    /// Returns whether a batch is to be executed on pages immediately: nothing is unsettled, and no request takes long.
+    pub(crate) fn is_for_pages<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        batch: &Batch,
+    ) -> bool {
+        self.short_on_pages
+            && self.batches.is_empty()
+            && self.behind.is_empty()
+            && !batch.requests().any(|request| executor.is_long(request.operation))
     }
 
     /// Keeps a task until the batches before it have settled. Returns it if they have.
@@ -153,6 +170,15 @@ impl Ahead {
     /// Runs a job. Changes nothing.
     pub(crate) fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
         self.runs.run(executor, job)
+    }
+
+    /// Answers a run on another thread. None: the run is nobody's (PX-10).
+    pub(crate) fn answer<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        question: &Question,
+    ) -> Option<Answer> {
+        self.runs.answer(executor, question)
     }
 
     /// A worker is done with its job. Returns a reply that may leave.

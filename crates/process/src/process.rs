@@ -12,7 +12,7 @@ use quorate_pbft::config::Config;
 use quorate_pbft::step::{Actions, Input, Lsn, Now, SignatureCheck, Timer};
 use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
-use quorate_service::parallel::{Done, Job, MatrixError};
+use quorate_service::parallel::{Answer, Done, Job, MatrixError, Question};
 use quorate_service::{Executor, Queue, Service, Steps};
 use quorate_wire::{ClientId, Digest, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
 
@@ -304,11 +304,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     /// Runs a job.
-    pub fn run_job(&self, job: Job) -> Done {
+    pub fn run_job(&self, job: &Job) -> Done {
         match &self.ahead {
-            Some(ahead) => ahead.run(&self.executor, &job),
+            Some(ahead) => ahead.run(&self.executor, job),
             None => job.failed(),
         }
+    }
+
+    /// Answers a job that runs on another thread. None: the job is nobody's.
+    pub fn answer(&self, question: &Question) -> Option<Answer> {
+        self.ahead.as_ref()?.answer(&self.executor, question)
     }
 
     /// Returns the disk.

@@ -208,6 +208,7 @@ impl Bench {
             engine: EngineKind::GroupIndex,
             rules: Box::new(KeyRules::new(Kv)),
             replies_early: true,
+            short_on_pages: false,
             secret: 1,
         };
         bench.process = bench.process.with_workers(parallel).unwrap();
@@ -218,7 +219,7 @@ impl Bench {
     fn work(&mut self) -> usize {
         let mut jobs = 0;
         while let Some(job) = self.process.take_job() {
-            let done = self.process.run_job(job);
+            let done = self.process.run_job(&job);
             self.event(Event::Ran(done));
             jobs += 1;
         }

@@ -17,9 +17,10 @@ pub mod runs;
 mod tests;
 mod unsettled;
 
+pub use crate::executor::ServicePart;
 pub use crate::state::cell::Cell;
 pub use engine::EngineKind;
-pub use job::{Counters, Done, Early, Job, Settled, WrongRule};
+pub use job::{Answer, Counters, Done, Early, Job, Question, Questions, Settled, WrongRule};
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};
 pub use runs::Runs;

@@ -15,6 +15,7 @@ pub(crate) mod bits;
 pub mod btree;
 pub(crate) mod cell;
 mod cells;
+pub(crate) mod elsewhere;
 pub(crate) mod index;
 pub(crate) mod overlay;
 mod record;

@@ -133,7 +133,8 @@ impl Work {
             Some(first) => Box::new(Hidden { rules, first }),
         };
         let secret = Rng::nth(self.seed, Concern::Executor, replica + 2).bits();
-        Some(Parallel { workers, engine, rules, replies_early: *replies_early, secret })
+        let replies_early = *replies_early;
+        Some(Parallel { workers, engine, rules, replies_early, short_on_pages: false, secret })
     }
 
     /// Draws after what time a run reads, and after what time it is done.

@@ -86,6 +86,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             match task {
                 Task::Execute { seq, batch, tentative } => {
                     assert!(!tentative, "workers run committed batches only (PX-7)");
+                    if ahead.is_for_pages(&self.executor, &batch) && !self.waits_for_room() {
+                        self.execute(now, seq, batch, tentative, watch);
+                        continue;
+                    }
+                    let Some(ahead) = &mut self.ahead else { break };
                     if ahead.insert(&mut self.executor, seq, &batch).is_err() {
                         self.queue.park(Task::Execute { seq, batch, tentative });
                     }
@@ -117,11 +122,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.run(now, task, watch);
             return true;
         }
-        if ahead.begins_batch() {
-            self.executor.relax();
-            if self.has_no_room() {
-                return false;
-            }
+        if ahead.begins_batch() && self.waits_for_room() {
+            return false;
         }
         let Some(ahead) = &mut self.ahead else { return false };
         match ahead.settle(&mut self.executor) {
@@ -201,12 +203,12 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// room.
     #[inline]
     fn waits_for_pages(&mut self) -> bool {
-        if self.queue.is_parked() {
-            return true;
-        }
-        if !self.is_batch_first() {
-            return false;
-        }
+        self.queue.is_parked() || self.is_batch_first() && self.waits_for_room()
+    }
+
+    /// Returns whether the next batch waits because there is no room for its pages.
+    #[inline]
+    fn waits_for_room(&mut self) -> bool {
         self.executor.relax();
         self.has_no_room()
     }

@@ -3,16 +3,19 @@
 use alloc::vec::Vec;
 
 use quorate_wire::batch::Ordered;
-use quorate_wire::message::RESULT_BYTES_MAX;
 use quorate_wire::{ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use super::Executor;
-use super::ready::{Ran, Ready};
+use super::ready::{Ran, Ready, ServicePart};
 use crate::page::{PageFault, PageStore};
 use crate::registry::Rights;
 use crate::replies::LanesMark;
-use crate::service::{Context, Service};
+use crate::service::{Access, Context, Service};
+use crate::state::btree::{Tree, Value};
 use crate::state::cell::{Below, Cell, CellRun};
+use crate::state::elsewhere::{Answered, Asked, Found};
+use crate::state::space::Space;
+use crate::state::view::View;
 use crate::stop::Stop;
 
 /// Begins to settle the next batch and returns its agreed time.
@@ -141,16 +144,27 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let mut result = Vec::new();
         let mut view = self.state.on_cells(self.service_pages, below, &mut run);
         let done = self.service.execute(cx, operation, &mut view, &mut result);
-        // Anything else may come from a mixture of states (PX-G): the run on pages decides.
-        if run.has_failed() || result.len() > RESULT_BYTES_MAX {
-            return None;
-        }
-        match done {
-            Ok(()) => {}
-            Err(Stop::Refused) => run.refuse(),
-            Err(Stop::Fault(_) | Stop::NeedsOrder | Stop::Corrupt) => return None,
-        }
-        Some(Ran { run, result })
+        Ran::of(done, run, result)
+    }
+
+    /// Returns where the service's pages are, for runs on other threads.
+    pub fn service_part(&self) -> ServicePart {
+        ServicePart { page_bytes: self.state.page_bytes(), pages: self.service_pages }
+    }
+
+    /// Answers a run on another thread.
+    pub(crate) fn answer(&self, asked: &Asked, below: &dyn Below) -> Answered {
+        let mut run = CellRun::default();
+        let view = self.state.on_cells(self.service_pages, below, &mut run);
+        let found = find(&view, asked);
+        Answered::new(found, run.reads(), run.has_failed())
+    }
+
+    /// Returns whether an operation is declared to take long.
+    pub fn is_long(&self, operation: &[u8]) -> bool {
+        let mut access = Access::new();
+        self.service.access(operation, &mut access);
+        access.is_long()
     }
 
     /// Returns whether the client may execute an operation of the service now.
@@ -169,5 +183,24 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns the most pages that an operation takes.
     pub(crate) fn cost(&self, operation: &[u8]) -> Option<u64> {
         self.service.cost(operation, self.state.page_bytes()).map(u64::from)
+    }
+}
+
+/// Returns what a run on another thread asks for.
+fn find(view: &View<'_>, asked: &Asked) -> Result<Found, Stop> {
+    match asked {
+        Asked::Key { tree, key } => {
+            let tree = Tree::new(*tree, Space::new(view, (0, 0), 0));
+            Ok(match tree.get(view, key)? {
+                None => Found::Absent,
+                Some(Value::Inline(bytes)) => Found::Bytes(bytes.to_vec()),
+                Some(Value::Large(large)) => {
+                    let (runs, len) = large.parts();
+                    Found::Large(runs.to_vec(), len)
+                }
+            })
+        }
+        Asked::Page(page) => Ok(Found::Bytes(view.page(*page)?.to_vec())),
+        Asked::Sum(page, at) => Ok(Found::Sum(view.known_sum(*page, *at)?)),
     }
 }

@@ -4,10 +4,11 @@ use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
-use crate::executor::Ran;
+use crate::executor::{Ran, ServicePart};
 use crate::parallel::parallelizer::Position;
-use crate::service::Context;
+use crate::service::{Context, Service};
 use crate::state::cell::Cell;
+use crate::state::elsewhere::{Answered, Asked, CellLink};
 
 /// Work for one worker.
 #[derive(Debug)]
@@ -26,9 +27,52 @@ pub struct Done {
     pub(super) ran: Option<Ran>,
 }
 
+/// What a run on another thread asks of the state.
+#[derive(Debug)]
+pub struct Question {
+    pub(super) ordinal: u64,
+    pub(super) generation: u64,
+    pub(super) asked: Asked,
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+pub struct Answer(pub(super) Answered);
+
+/// The way from a worker to the thread with the state.
+pub trait Questions: core::fmt::Debug {
+    /// Asks a question, and waits for the answer. None: there is no answer, and the run has become meaningless.
+    fn ask(&self, question: Question) -> Option<Answer>;
+}
+
+#[derive(Debug)]
+struct OfJob<'a> {
+    job: &'a Job,
+    questions: &'a dyn Questions,
+}
+
+impl CellLink for OfJob<'_> {
+    fn ask(&self, asked: Asked) -> Option<Answered> {
+        let Job { ordinal, generation, .. } = *self.job;
+        self.questions.ask(Question { ordinal, generation, asked }).map(|answer| answer.0)
+    }
+}
+
 impl Job {
+    /// Runs the job on another thread than the one with the state.
+    pub fn run<S: Service>(&self, service: &S, place: &ServicePart, questions: &dyn Questions) -> Done {
+        let link = OfJob { job: self, questions };
+        let ran = place.run(service, (self.cx, &self.operation), &link);
+        Done { ordinal: self.ordinal, generation: self.generation, ran }
+    }
+
+    /// Returns the operation.
+    pub fn operation(&self) -> &[u8] {
+        &self.operation
+    }
+
     /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
-    pub fn failed(self) -> Done {
+    pub fn failed(&self) -> Done {
         Done { ordinal: self.ordinal, generation: self.generation, ran: None }
     }
 }

@@ -13,7 +13,7 @@ use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
-use crate::parallel::job::{Counters, Done, Early, Job, Settled, WrongRule};
+use crate::parallel::job::{Answer, Counters, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
@@ -217,6 +217,17 @@ impl<R: Rules> Runs<R> {
     pub fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
         let ran = executor.run_on_cells(job.cx, &job.operation, &self.unsettled.below(job.ordinal));
         Done { ordinal: job.ordinal, generation: job.generation, ran }
+    }
+
+    /// Answers a run on another thread. None: the run is nobody's (PX-10).
+    pub fn answer<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        question: &Question,
+    ) -> Option<Answer> {
+        let below = self.unsettled.below(question.ordinal);
+        let is_known = question.generation == self.generation;
+        is_known.then(|| Answer(executor.answer(&question.asked, &below)))
     }
 
     /// Takes the result of a job. Returns its reply if that may leave.

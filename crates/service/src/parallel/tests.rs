@@ -5,3 +5,4 @@ mod engines;
 mod flaky;
 mod pairs;
 mod schedules;
+mod threads;

@@ -75,7 +75,7 @@ impl<A: App> World<A> {
         let host = &mut self.hosts[h];
         if let Some(job) = job {
             let Some(process) = &host.process else { return };
-            if let Some(done) = host.life_of.jobs.go_on(job, |job| process.run_job(job)) {
+            if let Some(done) = host.life_of.jobs.go_on(job, |job| process.run_job(&job)) {
                 self.feed(h, Happens::Ran(done));
             }
             return;

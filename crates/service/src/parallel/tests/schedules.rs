@@ -22,7 +22,7 @@ use crate::replies::shares::IDLE_NS;
 use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
-const KINDS: [EngineKind; 4] =
+pub(super) const KINDS: [EngineKind; 4] =
     [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 const WORKERS: [usize; 4] = [1, 2, 4, 16];
 const MS: u64 = 1_000_000;
@@ -30,24 +30,24 @@ const MS: u64 = 1_000_000;
 /// How requests are made and run.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-struct Plan {
-    kind: EngineKind,
-    workers: usize,
+pub(super) struct Plan {
+    pub(super) kind: EngineKind,
+    pub(super) workers: usize,
     /// Keys that requests choose from.
-    keys: u64,
-    batches: u64,
+    pub(super) keys: u64,
+    pub(super) batches: u64,
     /// The state has as few pages as it can.
-    is_small: bool,
+    pub(super) is_small: bool,
     /// Rules that leave out the keys of these operations.
-    hidden: Option<u8>,
-    drains: bool,
+    pub(super) hidden: Option<u8>,
+    pub(super) drains: bool,
     /// Pages turn out to be away again and again.
-    faults: bool,
+    pub(super) faults: bool,
     /// More lanes than the client table has places, and administrators who change the client registry.
-    is_crowded: bool,
+    pub(super) is_crowded: bool,
 }
 
-const PLAN: Plan = Plan {
+pub(super) const PLAN: Plan = Plan {
     kind: EngineKind::GroupIndex,
     workers: 4,
     keys: 10,
@@ -61,7 +61,7 @@ const PLAN: Plan = Plan {
 
 /// The rules of the key-value store, with an error if the plan wants one.
 #[derive(Debug)]
-struct KvRules(Option<u8>);
+pub(super) struct KvRules(pub(super) Option<u8>);
 
 impl Rules for KvRules {
     fn matrices(&self) -> Result<Matrices, MatrixError> {
@@ -163,7 +163,7 @@ fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), tt
     further.encode(out);
 }
 
-fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
+pub(super) fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
     let mut timestamps: BTreeMap<u64, u64> = BTreeMap::new();
     let mut time_ms = 1_000;
     (0..plan.batches)
@@ -196,9 +196,9 @@ fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
         .collect()
 }
 
-type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
+pub(super) type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
 
-fn said(replies: &Replies) -> Vec<Said> {
+pub(super) fn said(replies: &Replies) -> Vec<Said> {
     replies
         .iter()
         .map(|reply| (reply.client, reply.timestamp, reply.outcome, reply.result.map(<[u8]>::to_vec)))
@@ -221,7 +221,7 @@ fn person(principal: u64, rights: Rights) -> Client {
     Client { rights, key: [u8::try_from(principal).unwrap(); 32], address: None }
 }
 
-fn executor(plan: Plan) -> Executor<Kv, Flaky> {
+pub(super) fn executor(plan: Plan) -> Executor<Kv, Flaky> {
     let sized = |pages_max| Options { pages_max, ..options() };
     let smallest = || (1..4096).map(sized).find(|options| options.check().is_ok()).unwrap();
     let options = if plan.is_small { smallest() } else { options() };
@@ -245,6 +245,16 @@ struct Found {
     faults: usize,
     /// Lanes that were refused or have made room for others.
     lanes: usize,
+}
+
+/// Answers questions at once.
+#[derive(Debug)]
+struct Direct<'a>(&'a Runs<KvRules>, &'a Executor<Kv, Flaky>);
+
+impl Questions for Direct<'_> {
+    fn ask(&self, question: Question) -> Option<Answer> {
+        self.0.answer(self.1, &question)
+    }
 }
 
 /// Runs the same batches sequentially and in parallel.
@@ -272,7 +282,12 @@ fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
             2..=4 if waiting.len() + done.len() < plan.workers => waiting.extend(runs.start(&mut ahead)),
             5 if !waiting.is_empty() => {
                 let job = waiting.swap_remove(pick(&mut random, waiting.len()));
-                done.push(runs.run(&ahead, &job));
+                // On this thread, or as on another one, which asks for each cell.
+                done.push(if random.below(2) == 0 {
+                    runs.run(&ahead, &job)
+                } else {
+                    job.run(&Kv, &ahead.service_part(), &Direct(&runs, &ahead))
+                });
             }
             6 if !done.is_empty() => {
                 early.extend(runs.finish(done.swap_remove(pick(&mut random, done.len()))));
