@@ -17,6 +17,8 @@ const ENGINES: [EngineKind; 4] =
     [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 /// The numbers of workers, in that order.
 const COUNTS: [usize; 4] = [1, 2, 8, 16];
+/// How long a run takes that hangs: longer than a request may wait for its execution.
+const HANG_NS: u64 = 1_500_000_000;
 /// The first byte of an operation that adds to a counter of the key-value store.
 const INCR: u8 = 5;
 
@@ -27,6 +29,10 @@ pub struct Workers {
     pub replicas: Vec<(EngineKind, usize)>,
     /// How long a run takes, in nanoseconds. It reads at some moment in between.
     pub run_ns: TaskTime,
+    /// Of a million runs, the ones that panic. Such a run means nothing.
+    pub panics: u32,
+    /// Of a million runs, the ones that take [`HANG_NS`].
+    pub hangs: u32,
     /// Replies to certain requests leave before the requests settle.
     pub replies_early: bool,
     /// A planted error: the rules leave out the keys of operations that begin with this byte.
@@ -42,7 +48,9 @@ impl Workers {
         let (counts, engines) = (rng.index(4), rng.index(4));
         let replicas = (0..4).map(|r| (ENGINES[(r + engines) % 4], COUNTS[(r + counts) % 4])).collect();
         let most = rng.pick(&[50_000, 2_000_000, 30_000_000]).unwrap_or(2_000_000);
-        Self { replicas, run_ns: (1_000, most), replies_early: true, hidden: None, forgives: false }
+        let (panics, hangs) = (5_000, 1_000);
+        let run_ns = (1_000, most);
+        Self { replicas, run_ns, panics, hangs, replies_early: true, hidden: None, forgives: false }
     }
 
     /// As [`Self::mixed`], with rules that call an addition independent of everything else.
@@ -133,15 +141,31 @@ impl Work {
             Some(first) => Box::new(Hidden { rules, first }),
         };
         let secret = Rng::nth(self.seed, Concern::Executor, replica + 2).bits();
-        let replies_early = *replies_early;
-        Some(Parallel { workers, engine, rules, replies_early, short_on_pages: false, secret })
+        Some(Parallel {
+            workers,
+            engine,
+            rules,
+            replies_early: *replies_early,
+            short_on_pages: false,
+            secret,
+        })
     }
 
-    /// Draws after what time a run reads, and after what time it is done.
-    pub fn run_times(&mut self) -> (u64, u64) {
-        let (low, high) = self.workers.as_ref().map_or((0, 1), |workers| workers.run_ns);
-        let took = self.rng.between(low, high);
-        (self.rng.between(0, took), took)
+    /// No worker hangs any more. One that does ends its run.
+    pub fn heal(&mut self) {
+        if let Some(workers) = &mut self.workers {
+            workers.hangs = 0;
+        }
+    }
+
+    /// Draws how a run goes.
+    pub fn course(&mut self) -> Course {
+        let Some(Workers { run_ns: (low, high), panics, hangs, .. }) = self.workers else {
+            return Course { reads_ns: 0, ends_ns: 0, panics: false, hangs: false };
+        };
+        let hangs = self.rng.chance(hangs);
+        let ends_ns = if hangs { HANG_NS } else { self.rng.between(low, high) };
+        Course { reads_ns: self.rng.between(0, ends_ns), ends_ns, panics: self.rng.chance(panics), hangs }
     }
 
     /// Returns whether a wrong rule breaks nothing.
@@ -150,9 +174,24 @@ impl Work {
     }
 }
 
+/// How a run goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// After what time it reads, in nanoseconds.
+    pub reads_ns: u64,
+    /// After what time it ends, in nanoseconds.
+    pub ends_ns: u64,
+    /// It panics.
+    pub panics: bool,
+    /// It takes as long as a worker that hangs.
+    pub hangs: bool,
+}
+
 #[derive(Debug)]
 enum Under {
     Begun(Job),
+    /// It will panic.
+    Doomed(Job),
     Ran(Done),
 }
 
@@ -166,9 +205,9 @@ pub struct Jobs {
 
 impl Jobs {
     /// A worker begins a job. Returns its number.
-    pub fn begin(&mut self, job: Job) -> u64 {
+    pub fn begin(&mut self, job: Job, panics: bool) -> u64 {
         self.next += 1;
-        self.under_way.insert(self.next, Under::Begun(job));
+        self.under_way.insert(self.next, if panics { Under::Doomed(job) } else { Under::Begun(job) });
         self.next
     }
 
@@ -177,6 +216,10 @@ impl Jobs {
         match self.under_way.remove(&number)? {
             Under::Begun(job) => {
                 self.under_way.insert(number, Under::Ran(run(job)));
+                None
+            }
+            Under::Doomed(job) => {
+                self.under_way.insert(number, Under::Ran(job.failed()));
                 None
             }
             Under::Ran(done) => Some(done),

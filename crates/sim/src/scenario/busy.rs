@@ -155,7 +155,7 @@ const WRONG_RULE: &str = "wrong rule found";
 
 fn workers(setup: Setup, kind: fn(u64) -> Workers) -> Setup {
     let config = Config { tentative: false, ..setup.config };
-    let workers = Workers { run_ns: (1_000, 2 * MS), ..kind(setup.seed) };
+    let workers = Workers { run_ns: (1_000, 2 * MS), hangs: 0, ..kind(setup.seed) };
     Setup { config, lanes: setup.lanes.max(8), workers: Some(workers), ..setup }
 }
 

@@ -411,6 +411,7 @@ impl<A: App> World<A> {
     /// are fast and have space. Byzantine replicas continue to lie.
     pub fn heal(&mut self) {
         self.network.heal();
+        self.work.heal();
         for h in 0..self.hosts.len() {
             let at = self.at;
             self.resume(h);

@@ -47,7 +47,8 @@ impl<A: App> World<A> {
         process.disk_mut().pour(&mut host.disk, host.correct);
         let mut jobs = Vec::new();
         while let Some(job) = process.take_job() {
-            jobs.push(host.life_of.jobs.begin(job));
+            let course = self.work.course();
+            jobs.push((host.life_of.jobs.begin(job, course.panics), course));
         }
         let begins = process.has_work() && !host.life_of.works;
         let (node, life) = (host.node, host.life);
@@ -61,9 +62,13 @@ impl<A: App> World<A> {
             }
             self.schedule(self.at + took, node, Event::Ran { life, job: None });
         }
-        for job in jobs {
-            let (reads, ends) = self.work.run_times();
-            for at in [self.at + reads, self.at + ends] {
+        for (job, course) in jobs {
+            for (is_so, what) in [(course.panics, "worker panicked"), (course.hangs, "worker hung")] {
+                if is_so {
+                    self.counters.fault(what);
+                }
+            }
+            for at in [self.at + course.reads_ns, self.at + course.ends_ns] {
                 self.schedule(at, node, Event::Ran { life, job: Some(job) });
             }
         }
