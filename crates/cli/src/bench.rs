@@ -12,7 +12,7 @@ use quorate_bench::{
 use serde_json::json;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::out;
 
 /// Repeat the experiments of the papers
@@ -32,7 +32,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand, Debug)]
 enum Command {
     List(List),
-    Run(Run),
+    Run(RunBench),
     Report(Page),
     #[command(hide = true)]
     Child(Child),
@@ -60,7 +60,7 @@ struct List {
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-struct Run {
+struct RunBench {
     /// An experiment of `quorate bench list`, or `all`
     name: String,
     /// Finish within a minute, with fewer repeats and points
@@ -148,7 +148,7 @@ struct Child {
 }
 
 impl Bench {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::List(list) => Ok(list.run()),
             Command::Run(run) => run.run(),
@@ -179,8 +179,8 @@ impl List {
     }
 }
 
-impl Run {
-    fn run(&self) -> Outcome {
+impl RunBench {
+    fn run(&self) -> CommandResult {
         if self.links != Links::None && !self.name.starts_with("bqs-") {
             let what = "only experiments on registers have links to choose from";
             return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
@@ -256,7 +256,7 @@ impl Run {
     }
 
     /// Runs the experiments without a result, and estimates the remaining time.
-    fn run_all(&self) -> Outcome {
+    fn run_all(&self) -> CommandResult {
         let out = self.out.as_deref().unwrap_or(Path::new("bench-results"));
         fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
         let (begin, mut seconds) = (Instant::now(), 0.0);
@@ -346,7 +346,7 @@ impl Run {
 }
 
 impl Page {
-    fn run(&self) -> Outcome {
+    fn run(&self) -> CommandResult {
         let count = write_page(&self.directory)?;
         out::line(format!(
             "{count} of {} experiments: {}",
@@ -377,7 +377,7 @@ fn write_page(directory: &Path) -> Result<usize, Failure> {
     Ok(reports.len())
 }
 
-fn verdict(broken: usize, all: usize) -> Outcome {
+fn verdict(broken: usize, all: usize) -> CommandResult {
     if broken == 0 {
         return Ok(ExitCode::SUCCESS);
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use quorate_node::caller::CallerOptions;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, client_dir};
 use quorate_node::members::{client_name, client_number};
-use quorate_node::trouble::Kind;
 use quorate_node::{CallError, Caller, ClientNode, enlist};
 use quorate_service::registry::{RegistryResult, Rights};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// Add a client to a running cluster
@@ -77,7 +77,7 @@ struct By {
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others are refusals")]
 impl AddClient {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
         let administrator = self.by.open(number)?;
         let listen = self.host.map(|host| {
@@ -110,7 +110,7 @@ impl AddClient {
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others are refusals")]
 impl RemoveClient {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
         let (caller, by) = self.by.call(self.by.open(number)?)?;
         let answer = enlist::remove(&caller, number).map_err(|error| self.by.failed(&error))?;
@@ -139,7 +139,7 @@ impl By {
         let mut in_use = None;
         for number in administrators(&self.dir).into_iter().filter(|number| *number != about) {
             match ClientNode::open(&client_dir(&self.dir, number)) {
-                Err(trouble) if trouble.kind == Kind::InUse => in_use = Some(trouble),
+                Err(trouble) if trouble.kind == NodeErrorKind::InUse => in_use = Some(trouble),
                 opened => return Ok(opened?),
             }
         }

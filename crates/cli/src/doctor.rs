@@ -14,7 +14,7 @@ use serde_json::json;
 
 use self::finding::{Grade, counted};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::out;
 
 /// Check the nodes in a directory, and this machine
@@ -39,7 +39,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let found = nodes::find(&self.dir);
         if found.is_empty() {
             return Err(Failure::new(Code::Unreadable, "no node found")

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use self::act::Break;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::liar::Way;
 use crate::local::Local;
 use crate::out;
@@ -65,7 +65,7 @@ enum What {
 }
 
 impl Fault {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         if !local.runs() {
             return Err(Failure::new(Code::Unreachable, "the cluster is not running")
@@ -175,7 +175,7 @@ fn faulty(local: &Local, name: &str) -> Option<String> {
 }
 
 /// Heals every replica that has a fault.
-fn heal_all(local: &Local, names: &[String]) -> Outcome {
+fn heal_all(local: &Local, names: &[String]) -> CommandResult {
     let broken: Vec<&String> = names.iter().filter(|name| faulty(local, name).is_some()).collect();
     if broken.is_empty() {
         out::line("no replica has a fault: nothing was changed");
@@ -187,7 +187,7 @@ fn heal_all(local: &Local, names: &[String]) -> Outcome {
 }
 
 /// Says that a replica has no fault. If other replicas have one, the command probably named the wrong replica.
-fn nothing_to_heal(local: &Local, names: &[String], name: &str) -> Outcome {
+fn nothing_to_heal(local: &Local, names: &[String], name: &str) -> CommandResult {
     let id = |name: &str| name.trim_start_matches("replica-").to_owned();
     let says = format!("r{} has no fault that can be healed: nothing was changed", id(name));
     let broken = names.iter().find_map(|other| Some((id(other), faulty(local, other)?)));

@@ -17,7 +17,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::node::open_client;
 use crate::{out, values};
 
@@ -125,7 +125,7 @@ enum What {
 }
 
 impl Fs {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if let What::Fsck { json } = self.what {
             return check(&self.dir, json);
         }
@@ -168,7 +168,7 @@ impl Fs {
 }
 
 /// Checks the file system of a stopped replica.
-fn check(dir: &Path, json: bool) -> Outcome {
+fn check(dir: &Path, json: bool) -> CommandResult {
     let checked = fsck::check(dir)?;
     let Checked { seq, agreed, differs, report } = &checked;
     if json {

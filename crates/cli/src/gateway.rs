@@ -14,7 +14,7 @@ use quorate_gateways::{GATEWAYS, GatewayRow, Given, OptionRow};
 use quorate_node::services::ServiceName;
 use quorate_node::signals;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::node::open_client;
 use crate::{out, values};
 
@@ -30,7 +30,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let node = open_client(&self.dir, self.row.service)?;
         let option = |name: &str| Some(self.options.iter().find(|(known, _)| *known == name)?.1.clone());

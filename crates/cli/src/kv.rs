@@ -11,7 +11,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 use quorate_service::kv::{Answer, Failure as Refusal, Operation};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::node::open_client;
 use crate::values;
 
@@ -49,7 +49,7 @@ pub(crate) struct Kv {
 }
 
 impl Kv {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let node = open_client(&self.dir, ServiceName::KV)?;
         let options = CallerOptions { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;

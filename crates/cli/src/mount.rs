@@ -11,7 +11,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, caller, signals};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
 use crate::{out, values};
@@ -65,7 +65,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };

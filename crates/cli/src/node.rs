@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum};
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::ServiceName;
-use quorate_node::trouble::Kind;
-use quorate_node::{ClientNode, ReplicaNode, Trouble, replica, signals};
+use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::liar::{self, Way};
 use crate::{out, values};
 
@@ -101,7 +101,7 @@ impl Durability {
 }
 
 impl Init {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.f == 0 {
             return Err(Failure::new(Code::Rule, "f = 0: must be at least 1")
                 .at("--f 0")
@@ -149,7 +149,7 @@ pub(crate) fn log_to_stderr() {
 }
 
 impl Replica {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.liar.as_deref() == Some("list") {
             liar::list();
             return Ok(ExitCode::SUCCESS);
@@ -197,27 +197,27 @@ pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode
         return Ok(node);
     }
     let what = format!("the cluster runs the service {}; this command needs {}", runs.name(), service.name());
-    Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("node.toml")).into())
+    Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
+impl From<NodeError> for Failure {
+    fn from(trouble: NodeError) -> Self {
         let code = match trouble.kind {
-            Kind::Value => Code::Value,
-            Kind::Taken => Code::Taken,
-            Kind::Rule => Code::Rule,
-            Kind::Setting => Code::Setting,
-            Kind::Exposed => Code::Exposed,
-            Kind::Unreadable => Code::Unreadable,
-            Kind::Unwritable => Code::Unwritable,
-            Kind::WrongKey => Code::WrongKey,
-            Kind::OtherFormat => Code::OtherFormat,
-            Kind::OtherState => Code::OtherState,
-            Kind::Timestamps => Code::Timestamps,
-            Kind::Occupied => Code::Occupied,
-            Kind::InUse => Code::InUse,
-            Kind::Disk => Code::Disk,
-            Kind::Network => Code::Network,
+            NodeErrorKind::Value => Code::Value,
+            NodeErrorKind::Taken => Code::Taken,
+            NodeErrorKind::Rule => Code::Rule,
+            NodeErrorKind::Setting => Code::Setting,
+            NodeErrorKind::Exposed => Code::Exposed,
+            NodeErrorKind::Unreadable => Code::Unreadable,
+            NodeErrorKind::Unwritable => Code::Unwritable,
+            NodeErrorKind::WrongKey => Code::WrongKey,
+            NodeErrorKind::OtherFormat => Code::OtherFormat,
+            NodeErrorKind::OtherState => Code::OtherState,
+            NodeErrorKind::Timestamps => Code::Timestamps,
+            NodeErrorKind::Occupied => Code::Occupied,
+            NodeErrorKind::InUse => Code::InUse,
+            NodeErrorKind::Disk => Code::Disk,
+            NodeErrorKind::Network => Code::Network,
         };
         Self { code, what: trouble.what, place: trouble.place, next: trouble.next }
     }

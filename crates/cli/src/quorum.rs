@@ -13,7 +13,7 @@ mod up;
 
 use clap::{Args, Subcommand};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 
 /// Run, simulate and measure registers that need no leader
 ///
@@ -41,7 +41,7 @@ enum Command {
     Client(real::Client),
     Latency(latency::Latency),
     RepairTime(repair_time::RepairTime),
-    Run(cell::Run),
+    Run(cell::RunCell),
     Sim(swarm::Sim),
     Scenarios(swarm::Scenarios),
     Mutants(mutants::Mutants),
@@ -49,7 +49,7 @@ enum Command {
 }
 
 impl Quorum {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::Up(up) => up.run(),
             Command::Fault(fault) => fault.run(),

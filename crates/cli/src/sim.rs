@@ -11,7 +11,7 @@ mod text;
 
 use clap::{Args, Subcommand};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 
 /// Simulate clusters with injected faults, from seeds
 ///
@@ -29,14 +29,14 @@ pub(crate) struct Sim {
 #[derive(Subcommand, Debug)]
 enum Command {
     List(list::List),
-    Run(run::Run),
+    Run(run::RunSim),
     Replay(replay::Replay),
     #[cfg(feature = "mutants")]
     Mutants(mutants::Mutants),
 }
 
 impl Sim {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::List(list) => list.run(),
             Command::Run(run) => run.run(),

@@ -12,7 +12,7 @@ use quorate_gateways::page;
 use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
 use quorate_node::signals;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// How often the status is updated.
@@ -52,7 +52,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let listener =
             self.serve.map(|address| page::listen(address, "quorate status --serve")).transpose()?;

@@ -22,7 +22,7 @@ use quorate_node::{ClientNode, signals};
 
 use crate::code::Code;
 use crate::demo::{self, Counts, Demo};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::gateway::Addresses;
 use crate::local::{Local, unwritable};
 use crate::node::{Durability, tolerates};
@@ -144,7 +144,7 @@ impl Up {
         self.dir.as_deref().unwrap_or(Path::new("quorate-data"))
     }
 
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.demo {
             let service = self.service.unwrap_or(USUAL);
             let Some(plot) = self.counts.plot(service) else {
@@ -412,7 +412,7 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 }
 
 impl Down {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
         let path = local.dir().join("up.lock");

@@ -30,14 +30,17 @@ use crate::front::{self, Cluster, FrontDoor, Limits};
 use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
 use quorate_node::ClientNode;
 use quorate_node::Meter;
-use quorate_node::client::ClientDrive;
+use quorate_node::client::ClientProcess;
+use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
-use quorate_node::trouble::{Kind, Trouble};
 
 #[cfg(test)]
 mod beside_redis;
 mod command;
+mod conversation;
+#[cfg(test)]
+mod conversation_tests;
 mod cursors;
 mod data;
 pub mod decode;
@@ -55,18 +58,15 @@ mod scripts;
 mod session;
 mod sha1;
 mod table;
-mod talk;
-#[cfg(test)]
-mod talk_tests;
 #[cfg(test)]
 mod tests;
 mod transaction;
 
+pub use self::conversation::{Protocol, RespConversation};
 pub use self::table::document;
-pub use self::talk::{Protocol, RespTalk};
 
 /// A RESP gateway.
-pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
+pub type RespDoor<M = ()> = FrontDoor<RespConversation, Cluster<M>>;
 
 /// The gateway on the command line.
 pub(crate) const ROW: GatewayRow = GatewayRow {
@@ -110,7 +110,7 @@ The gateway has two errors that Redis does not have:
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 
-fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), NodeError> {
     let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
     let client = node.with_lanes(given.limits.lanes);
     let (listen, waiting) = (given.listen, client.waiting);
@@ -139,7 +139,7 @@ pub struct RespOptions {
 pub fn open<M: Meter>(
     address: SocketAddr,
     options: RespOptions,
-    drive: ClientDrive<M>,
+    drive: ClientProcess<M>,
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
     let RespOptions { limits, password } = options;
@@ -158,18 +158,18 @@ pub fn open<M: Meter>(
 /// # Errors
 ///
 /// The file cannot be read, is accessible to other users, or is empty.
-pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
-    let unreadable = |error: io::Error| Trouble::unreadable(path, &error);
+pub fn read_password(path: &Path) -> Result<Vec<u8>, NodeError> {
+    let unreadable = |error: io::Error| NodeError::unreadable(path, &error);
     let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let what = format!("password file can be read or written by others (mode {mode:04o})");
         let next = format!("chmod 600 {}", path.display());
-        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+        return Err(NodeError::new(NodeErrorKind::Exposed, what).in_file(path).next(next));
     }
     let text = fs::read(path).map_err(unreadable)?;
     let password = text.trim_ascii_end();
     if password.is_empty() {
-        return Err(Trouble::new(Kind::Unreadable, "the file contains no password").in_file(path));
+        return Err(NodeError::new(NodeErrorKind::Unreadable, "the file contains no password").in_file(path));
     }
     Ok(password.to_vec())
 }

@@ -8,7 +8,7 @@ use quorate_bench::bqs::smr::{Faulty, SmrCell};
 use quorate_bench::report::Shape;
 use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::geo;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::placement::Placement;
 use serde_json::json;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::name::{Name, VariantName, protocol};
 use super::profiles;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// What is measured: a register, or replication as one.
@@ -65,7 +65,7 @@ enum Measure {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(super) struct Run {
+pub(super) struct RunCell {
     /// Protocol of the register
     #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
     protocol: Option<Subject>,
@@ -119,8 +119,8 @@ pub(super) struct Run {
     json: bool,
 }
 
-impl Run {
-    pub(super) fn run(&self) -> Outcome {
+impl RunCell {
+    pub(super) fn run(&self) -> CommandResult {
         if [Some(&self.profile), self.client_profile.as_ref()].contains(&Some(&"list".to_owned())) {
             profiles::list();
             return Ok(ExitCode::SUCCESS);
@@ -130,8 +130,8 @@ impl Run {
                 .next("quorate quorum run --protocol minimal-c"));
         };
         let kind = match self.measure {
-            Measure::Read => Kind::Read,
-            Measure::Write => Kind::Write,
+            Measure::Read => OperationKind::Read,
+            Measure::Write => OperationKind::Write,
         };
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let model = self.model()?;
@@ -165,7 +165,7 @@ impl Run {
         Load { readers, writer, operations, warm_up: operations / 10, think, placement, seed, ..load }
     }
 
-    fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> Outcome {
+    fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> CommandResult {
         if self.variant.is_some() || self.profile != "fake-value" || self.client_profile.is_some() {
             let what = "replication is measured without variants, and with servers that answer readers with made-up values";
             return Err(Failure::new(Code::Value, what).at("--protocol"));
@@ -184,7 +184,7 @@ impl Run {
         self.finish("smr", unit, row)
     }
 
-    fn finish(&self, name: &str, unit: &str, row: Row) -> Outcome {
+    fn finish(&self, name: &str, unit: &str, row: Row) -> CommandResult {
         self.print(name, unit, &row);
         match row.verdict {
             Ok(()) => Ok(ExitCode::SUCCESS),
@@ -300,7 +300,7 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let (mut missed, mut all) = (0_usize, 0_usize);
         let each = |panel: &str, shape: &Shape| {

@@ -9,7 +9,7 @@ use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::measure::{self, Plan, Waits};
 
 use super::name::{Name, VariantName, protocol};
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::{out, values};
 
 /// Measure the latency of registers on this machine
@@ -46,7 +46,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let protocols: Vec<Protocol> = match self.protocol {
             Some(name) => vec![protocol(name, self.variant)?],

@@ -13,20 +13,20 @@ use quorate_gateways::page;
 use quorate_node::init::Host;
 use quorate_node::signals;
 use quorate_quorum::Protocol;
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::note::State;
 use quorate_quorum_node::{
-    CallError, Client as RegisterClient, Config, Entry, NewRegister, Server as RegisterServer,
+    CallError, Client as RegisterClient, Config, NewRegister, Server as RegisterServer, VersionedValue,
 };
 use serde_json::json;
 
 use super::metrics;
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::node::{self, Durability};
 use crate::{out, values};
 
@@ -88,7 +88,7 @@ pub(super) fn new_register(protocol: Protocol, f: u16, durability: Durability) -
 }
 
 impl Init {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let mut register = new_register(protocol(self.protocol, self.variant)?, self.f, self.durability);
         register.hosts.clone_from(&self.host);
         register.clients = self.clients;
@@ -148,7 +148,7 @@ fn carrier(tcp: bool) -> Carrier {
 }
 
 impl Server {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         if self.lie.as_deref() == Some("list") {
             for (_, name, says) in Lie::ALL {
                 out::line(format!("{name:<12}{says}"));
@@ -238,8 +238,8 @@ fn failed(error: CallError) -> Failure {
 }
 
 impl Client {
-    pub(super) fn run(&self) -> Outcome {
-        let options = Options { deadline: self.deadline, carrier: carrier(self.tcp) };
+    pub(super) fn run(&self) -> CommandResult {
+        let options = ClientOptions { deadline: self.deadline, carrier: carrier(self.tcp) };
         let client = RegisterClient::open(&self.dir, options)?;
         match &self.what {
             What::Read { key } => match client.read(key.as_bytes()).map_err(failed)? {
@@ -270,7 +270,7 @@ impl Client {
 }
 
 /// Prints a value and a newline, whatever its bytes are.
-fn show(entry: &Entry) {
+fn show(entry: &VersionedValue) {
     let mut line = entry.value.to_vec();
     line.push(b'\n');
     let mut output = std::io::stdout().lock();
@@ -307,11 +307,11 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let listener =
             self.serve.map(|address| page::listen(address, "quorate quorum status --serve")).transpose()?;
-        let client = RegisterClient::open(&observer(&self.dir)?, Options::default())?;
+        let client = RegisterClient::open(&observer(&self.dir)?, ClientOptions::default())?;
         if let (Some(listener), Some(address)) = (listener, self.serve) {
             let newest = Arc::new(Mutex::new(String::new()));
             metrics::serve(listener, Arc::clone(&newest)).map_err(|error| {
@@ -331,7 +331,7 @@ impl Status {
 }
 
 /// Asks the servers again and again, and prints the headline when it changes.
-fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) -> Outcome {
+fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) -> CommandResult {
     let mut last = String::new();
     while !stop.load(Ordering::Relaxed) {
         let seen = Seen::look(client)?;

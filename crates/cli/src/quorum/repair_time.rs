@@ -9,7 +9,7 @@ use quorate_quorum::Protocol;
 use quorate_quorum_node::measure::repair::{RepairPlan, repair};
 
 use super::name::{Name, VariantName, protocol};
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// Measure the repair of a server that lost its disk
@@ -42,7 +42,7 @@ pub(super) struct RepairTime {
 }
 
 impl RepairTime {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let protocols: Vec<Protocol> = match self.protocol {
             Some(name) => vec![protocol(name, self.variant)?],
             None => Protocol::ALL.iter().map(|(protocol, _)| *protocol).collect(),

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use quorate_quorum_sim::scenario;
-use quorate_quorum_sim::swarm::{self, Run};
+use quorate_quorum_sim::swarm::{self, RegisterRun};
 use quorate_quorum_sim::world::Counts;
 use serde_json::json;
 
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
 
 /// Run a register under random faults, from seeds
@@ -44,12 +44,12 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let protocol = protocol(self.protocol, self.variant)?;
         let mut sum = Counts::default();
         let mut failed = Vec::new();
         for seed in self.seed..self.seed.saturating_add(self.seeds) {
-            let run = Run { protocol, f: self.f, seed, mutant: None, guest: None };
+            let run = RegisterRun { protocol, f: self.f, seed, mutant: None, guest: None };
             let verdict = swarm::run(run).map_err(|says| Failure::new(Code::Value, says))?;
             swarm::add(&mut sum, &verdict.counts);
             if let Some(finding) = verdict.finding {
@@ -102,7 +102,7 @@ pub(super) struct Scenarios {
 }
 
 impl Scenarios {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let names = || scenario::ALL.iter().map(|scenario| scenario.name);
         if let Some(only) = &self.only
             && names().all(|name| name != only)

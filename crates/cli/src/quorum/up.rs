@@ -10,14 +10,14 @@ use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 use quorate_node::init::Host;
 use quorate_node::signals;
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::{Client, Config};
 
 use super::name::{Name, VariantName, protocol};
 use super::real::{Seen, lie_of, new_register};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::local::{Local, unwritable};
 use crate::node::Durability;
 use crate::out;
@@ -64,7 +64,7 @@ fn servers(local: &Local) -> Vec<String> {
 }
 
 impl Up {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let is_new = !self.dir.join("server-0").is_dir();
         if is_new {
@@ -114,7 +114,7 @@ impl Up {
             children.push(local.start(name, SERVER, &[])?);
         }
         let config = Config::read(&local.node("server-0"))?;
-        let client = Client::open(&local.node(WATCH), Options::default())?;
+        let client = Client::open(&local.node(WATCH), ClientOptions::default())?;
         let begin = Instant::now();
         while Seen::look(&client)?.status() != 0 {
             let mut all = children.iter_mut().zip(&names);
@@ -212,7 +212,7 @@ enum What {
 }
 
 impl Fault {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         if !local.runs() {
             return Err(Failure::new(Code::Unreachable, "the register is not running")

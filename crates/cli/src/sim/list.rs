@@ -6,7 +6,7 @@ use clap::Args;
 use quorate_sim::{command, scenario};
 use serde_json::json;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// List all scenarios, with the faults that they cover
@@ -25,7 +25,7 @@ pub(crate) struct List {
 
 impl List {
     #[allow(clippy::unnecessary_wraps, reason = "as the other commands")]
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         if self.json {
             out::line(json!({ "scenarios": command::list() }));
         } else {

@@ -8,7 +8,7 @@ use quorate_sim::hunt;
 use serde_json::{Value, json};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
 
 /// Activate each planted bug, and check that the checkers find it
@@ -35,7 +35,7 @@ pub(crate) struct Mutants {
 }
 
 impl Mutants {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let chosen = self.chosen()?;
         let (mut found, mut cpu_ns) = (0_usize, 0);
         let mut rows = Vec::new();

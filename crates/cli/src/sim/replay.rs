@@ -13,7 +13,7 @@ use quorate_wire::ReplicaId;
 
 use super::asked::{Runs, configured, flags, refused, size, with_settings};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::out;
 use crate::values::{self, RequestName};
 
@@ -97,7 +97,7 @@ fn show(text: &str) -> Result<Show, String> {
 }
 
 impl Replay {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         self.check()?;
         if !self.recording.is_empty() {
             return self.recordings();
@@ -141,7 +141,7 @@ impl Replay {
     }
 
     /// Shows recordings, each from its replica's start.
-    fn recordings(&self) -> Outcome {
+    fn recordings(&self) -> CommandResult {
         let (mut lines, mut states) = (Vec::new(), Vec::new());
         for path in &self.recording {
             let place = path.display().to_string();

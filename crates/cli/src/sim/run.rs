@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use quorate_sim::command::{self, Options, ReplayOptions, Seeds, Summary};
+use quorate_sim::command::{self, ReplayOptions, RunOptions, Seeds, Summary};
 use quorate_sim::expected;
 use quorate_sim::lanes;
 use quorate_sim::report::Failure as Report;
@@ -13,7 +13,7 @@ use quorate_sim::report::Failure as Report;
 use super::asked::{Runs, configured, flags, refused, settings_help, size, with_settings};
 use super::text;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// The default number of seeds of the swarm. For a scenario it is one.
@@ -35,7 +35,7 @@ const TOLD_MAX: usize = 5;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(crate) struct Run {
+pub(crate) struct RunSim {
     /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
@@ -80,11 +80,11 @@ pub(crate) struct Run {
     json: bool,
 }
 
-impl Run {
-    pub(super) fn run(&self) -> Outcome {
+impl RunSim {
+    pub(super) fn run(&self) -> CommandResult {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, swarm, n, f, config, steps: at, plain, .. } = options.clone();
+            let RunOptions { scenario, swarm, n, f, config, steps: at, plain, .. } = options.clone();
             let shown =
                 ReplayOptions { seed, scenario, swarm, n, f, config, at, plain, ..ReplayOptions::default() };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
@@ -141,7 +141,7 @@ impl Run {
         flags(self.plain)
     }
 
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<RunOptions, Failure> {
         size(self.n, self.f)?;
         let seeds = match (self.seed, self.seeds, self.minutes) {
             (Some(seed), _, _) => Seeds::One(seed),
@@ -152,7 +152,7 @@ impl Run {
                 Seeds::Range(self.from.unwrap_or(1), seeds)
             }
         };
-        Ok(Options {
+        Ok(RunOptions {
             scenario: self.scenario.clone(),
             swarm: self.service.swarm(),
             seeds,

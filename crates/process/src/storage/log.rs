@@ -100,7 +100,7 @@ impl Lasting {
 
 /// The log, for writing. Belongs to one thread.
 #[derive(Debug)]
-pub(super) struct Log<D: DiskIo> {
+pub(super) struct DiskLog<D: DiskIo> {
     disk: D,
     key: [u8; 32],
     starts: u64,
@@ -118,7 +118,7 @@ pub(super) struct Log<D: DiskIo> {
     buffer: Vec<u8>,
 }
 
-impl<D: DiskIo> Log<D> {
+impl<D: DiskIo> DiskLog<D> {
     /// Returns a log without commits.
     pub(super) fn new(disk: D, owner: &Owner, life: u64, starts: u64, segment_bytes: usize) -> Self {
         Self {
