@@ -87,7 +87,7 @@ use crate::order::piggyback::Piggyback;
 use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
 use crate::recovery::phase::Recovery;
-use crate::requests::table::ClientTable;
+use crate::requests::table::RequestTable;
 use crate::requests::watch::Watch;
 use crate::status::peers::Peers;
 use crate::view::evidence::ViewEvidence;
@@ -106,7 +106,7 @@ pub struct Replica {
     signer: Signer,
     rng: Rng,
     log: Log,
-    clients: ClientTable,
+    clients: RequestTable,
     batcher: Batcher,
     bodies: Bodies,
     lookup: Lookup,
@@ -145,7 +145,7 @@ impl Replica {
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
             log: Log::new(config.window, cluster),
-            clients: ClientTable::new(config.clients_max, config.lanes_max),
+            clients: RequestTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),

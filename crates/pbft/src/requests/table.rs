@@ -90,7 +90,7 @@ impl Unproposed {
 /// `lanes_max`. At the bound, a new lane replaces one with nothing outstanding. The cost: if a client repeats an executed
 /// request of the replaced lane, the request is ordered again, and the client table then refuses it (EX-2).
 #[derive(Debug)]
-pub(crate) struct ClientTable {
+pub(crate) struct RequestTable {
     clients: BTreeMap<ClientId, Client>,
     /// Principals that were not in good standing some time. Never more than `clients_max`.
     standings: BTreeMap<u64, Standing>,
@@ -107,7 +107,7 @@ pub(crate) struct ClientTable {
     proposed: u64,
 }
 
-impl ClientTable {
+impl RequestTable {
     /// Returns an empty table.
     pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
         Self {
