@@ -17,8 +17,6 @@ const VOUCH_DOUBLINGS_MAX: u32 = 20;
 impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
     pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
-        // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
-        self.supply_body(now, request, out);
         let mode = self.config.request_auth;
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
