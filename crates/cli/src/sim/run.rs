@@ -36,7 +36,7 @@ const TOLD_MAX: usize = 5;
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Run {
-    /// A scenario of `quorate sim list`, or `all` (default: the swarm, in which the seed determines the faults)
+    /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Service of the replicas
