@@ -72,8 +72,8 @@ enum What {
     /// when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
-    /// gives this file the target's name. The new file has the mode of the old file. If it is in the file system, it also
-    /// keeps the owner and the group, as far as you may set them.
+    /// gives this file the target's name. The new file has the mode of the old file. A file that was copied in
+    /// also has the owner and the group of the old file, as far as you may set them.
     ///
     /// If the cluster becomes unreachable while a file is copied in, the incomplete file `.quorate-cp-*` stays in the
     /// target directory. Remove it.

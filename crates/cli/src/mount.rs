@@ -57,7 +57,7 @@ pub(crate) struct Mount {
     /// Time to wait for an answer before a call fails, such as 500ms or 10s
     #[arg(long, default_value = "30s", value_parser = values::duration, value_name = "TIME")]
     wait: Duration,
-    /// Number of requests handled in parallel, 1 to 256
+    /// Number of calls of programs that are handled in parallel, 1 to 256
     #[arg(long, default_value_t = 16, value_parser = values::within::<u16, 1, 256>)]
     threads: u16,
     /// Also admit other users of this machine. If you are not root, /etc/fuse.conf must contain `user_allow_other`
