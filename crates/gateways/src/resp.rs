@@ -105,10 +105,11 @@ on each machine whose programs use the cluster.
 The gateway has the commands of Redis for strings, hashes, sets and expiry. It also has transactions, scans and 16
 databases. docs/redis.md lists the commands and limits.
 
-Two errors report that the cluster did not answer:
+Redis does not have three of the errors:
 
-  -TRYAGAIN   there was no answer within the time of --deadline, and nothing was changed
-  -UNKNOWN    there was no answer within the time of --deadline, and the command may or may not take effect
+  -TRYAGAIN   there was no answer within the time of --deadline, or the client table is full. Nothing was changed
+  -UNKNOWN    there was no answer within that time, or it was lost. The command may or may not take effect
+  -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 
