@@ -211,7 +211,7 @@ fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
                 .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
         }
         RegistryResult::Full => {
-            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
+            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed, or got other rights")
                 .next("use the name of a removed client")
         }
         RegistryResult::NoLane => {
