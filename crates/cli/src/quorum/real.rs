@@ -47,6 +47,8 @@ const LOOK: Duration = Duration::from_secs(2);
 ///   register.toml   the protocol, and which clients may read and write (by default, all may)
 ///   keys/           the secret key of this server or client
 ///
+/// Example:
+///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -118,6 +120,8 @@ impl Init {
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
+/// Example:
+///
 ///   quorate quorum server --dir registers/server-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -177,6 +181,8 @@ impl Server {
 /// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
 ///
+/// Examples:
+///
 ///   quorate quorum client read greeting
 ///   quorate quorum client write greeting hello
 #[derive(Args, Debug)]
@@ -199,6 +205,8 @@ pub(super) struct Client {
 enum What {
     /// Print the value of a register, or `nil` if nobody has written it
     ///
+    /// Example:
+    ///
     ///   quorate quorum client read greeting
     #[command(verbatim_doc_comment)]
     Read {
@@ -206,6 +214,8 @@ enum What {
         key: String,
     },
     /// Replace the value of a register
+    ///
+    /// Example:
     ///
     ///   quorate quorum client write greeting hello
     #[command(verbatim_doc_comment)]
@@ -216,6 +226,8 @@ enum What {
         value: String,
     },
     /// Print the value of a register, and print it again when it changes
+    ///
+    /// Example:
     ///
     ///   quorate quorum client watch greeting --for 10s
     #[command(verbatim_doc_comment)]
@@ -291,6 +303,8 @@ fn show(entry: &VersionedValue) {
 /// Exit status: 0 all servers answer and have their data; 1 some do not; 3 no server answers.
 ///
 /// With --serve, `status` asks the servers once a second. Each HTTP request is answered with the newest result.
+///
+/// Example:
 ///
 ///   quorate quorum status
 #[derive(Args, Debug)]

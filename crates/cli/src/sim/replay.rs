@@ -28,6 +28,8 @@ use crate::values::{self, RequestName};
 ///
 /// --recording replays inputs that replicas have recorded. Each input is then a step.
 ///
+/// Examples:
+///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
 ///   quorate sim replay --seed 7 --request c0:1

@@ -26,6 +26,8 @@ const TOLD_MAX: usize = 5;
 /// A run fails if a checker finds that a rule was broken, or if the cluster makes no progress. The output then has the
 /// command that repeats the run, and the exit status is 1. The same seed, options and code always give the same run.
 ///
+/// Examples:
+///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
 ///   quorate sim run --scenario all
