@@ -210,10 +210,11 @@ fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, format!("{name} is the last administrator"))
                 .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
         }
-        RegistryResult::Full => {
-            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed, or got other rights")
-                .next("use the name of a removed client")
-        }
+        RegistryResult::Full => Failure::new(
+            Code::Rule,
+            "the client registry is full: 4032 clients were added or removed, or got other rights",
+        )
+        .next("use the name of a removed client"),
         RegistryResult::NoLane => {
             Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
                 .next("wait a minute: a lane that is idle for a minute makes room")
