@@ -17,6 +17,7 @@ use quorate_quorum_sim::placement::Placement;
 
 use self::point::{Arm, BC, C, EARLY, F, PHX, Place, Point, SMR, UNBATCHED};
 use self::shared::{FAULTS, bars, dot, notes};
+use crate::cable::Cable;
 use crate::effort::{Effort, Settings};
 use crate::experiment::Experiment;
 use crate::figure::{Axis, Figure, Series};
@@ -61,13 +62,23 @@ struct Setting {
     name: &'static str,
     placement: Placement,
     place: Place,
+    cable: Option<Cable>,
 }
 
-const SIMULATED: Setting = Setting { name: "", placement: Placement::Own, place: Place::Simulated };
-const ON_FIVE: Setting =
-    Setting { name: " [simulated, five machines]", placement: Placement::Five, place: Place::Simulated };
-const SOCKETS: Setting =
-    Setting { name: " [sockets]", placement: Placement::Own, place: Place::Sockets(Signatures::Emulated) };
+const SIMULATED: Setting =
+    Setting { name: "", placement: Placement::Own, place: Place::Simulated, cable: None };
+const ON_FIVE: Setting = Setting {
+    name: " [simulated, five machines]",
+    placement: Placement::Five,
+    place: Place::Simulated,
+    cable: None,
+};
+const SOCKETS: Setting = Setting {
+    name: " [sockets]",
+    placement: Placement::Own,
+    place: Place::Sockets(Signatures::Emulated),
+    cable: None,
+};
 const SOCKETS_ON_FIVE: Setting =
     Setting { name: " [sockets, five machines]", placement: Placement::Five, ..SOCKETS };
 
@@ -123,7 +134,7 @@ impl Panel {
             points.extend([0, 4].map(|readers| Point::among(PHX, kind, (1, 0), readers, operations)));
         }
         for point in &mut points {
-            (point.placement, point.place) = (at.placement, at.place);
+            (point.placement, point.place, point.cable) = (at.placement, at.place, at.cable);
         }
         points
     }
@@ -132,7 +143,7 @@ impl Panel {
         let mut report =
             Report::new(self.id, self.source, Machine::look("simulated, and threads on loopback"));
         for at in self.settings() {
-            let mut at = *at;
+            let mut at = Setting { cable: settings.cable, ..*at };
             let is_real = at.place != Place::Simulated;
             if let (true, Some(signatures)) = (is_real, settings.signatures) {
                 at.place = Place::Sockets(signatures);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cable::Cable;
 use crate::signatures::Signatures;
 
 /// How much is measured, least first.
@@ -35,4 +36,6 @@ pub struct Settings {
     pub effort: Effort,
     /// Experiments on registers: the signatures on sockets, if not the experiment's own.
     pub signatures: Option<Signatures>,
+    /// Experiments on registers: the links of the machines that are emulated on sockets. None: loopback.
+    pub cable: Option<Cable>,
 }

@@ -20,6 +20,7 @@ pub mod allocations;
 mod arms;
 pub mod bqs;
 pub mod busy;
+mod cable;
 pub mod checkpoint_cost;
 pub mod core_step;
 pub mod crypto;
@@ -52,6 +53,7 @@ mod unreplicated;
 
 use anyhow::{Result, bail};
 
+pub use cable::Cable;
 pub use effort::{Effort, Settings};
 pub use experiment::Experiment;
 pub use figure::Figure;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
-use quorate_bench::{EXPERIMENTS, Effort, Experiment, Report, Settings, Signatures, Verdict, draw, page};
+use quorate_bench::{
+    Cable, EXPERIMENTS, Effort, Experiment, Report, Settings, Signatures, Verdict, draw, page,
+};
 use serde_json::json;
 
 use crate::code::Code;
@@ -16,7 +18,8 @@ use crate::out;
 /// Repeat the experiments of the papers
 ///
 /// An experiment prints a table with its conditions, and says which statements of its paper hold. One run of an
-/// experiment includes the baselines and all variants. Experiments that depend on the network use real processes.
+/// experiment includes the baselines and all variants. Experiments on registers (bqs-*) run in simulation, and most of
+/// them also on sockets. Other experiments that depend on the network use real processes.
 ///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]
@@ -75,11 +78,16 @@ struct Run {
     /// Also draw the results in this file, as dashed lines. It has the format of --json
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
-    /// Simulated link between the hosts; only `none` (loopback) works so far
+    /// With an experiment on registers (bqs-*): give each emulated machine of the parts on sockets a network namespace, and
+    /// a link of this speed. Needs root, `ip` and `tc`. `none`: loopback
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// With an experiment on registers (bqs-*): use real signatures of this kind. By default, bqs-x1 uses every kind, and
-    /// the others emulate machines of 2006
+    /// With --links: the delay of a message on its way from one machine to another. Needs netem in the kernel
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    delay: u32,
+    /// With an experiment on registers (bqs-*), on sockets: make real signatures of this kind. By default, bqs-x1 makes
+    /// real signatures of every kind. The other experiments make none by default: each signature takes the time that a
+    /// machine of 2006 needed for it
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]
@@ -173,9 +181,13 @@ impl List {
 
 impl Run {
     fn run(&self) -> Outcome {
-        if self.links != Links::None {
-            let what = "links are not simulated yet: all hosts are on loopback";
+        if self.links != Links::None && !self.name.starts_with("bqs-") {
+            let what = "only experiments on registers have links to choose from";
             return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
+        }
+        if self.links == Links::None && self.delay > 0 {
+            let what = "loopback has no delay";
+            return Err(Failure::new(Code::Rule, what).at("--delay").next("add --links 1gbit"));
         }
         if self.crypto.is_some() && !self.name.starts_with("bqs-") {
             let what = "only experiments on registers have signatures to choose from";
@@ -204,6 +216,15 @@ impl Run {
         verdict(report.count(Verdict::NotHeld), report.shapes.len())
     }
 
+    fn cable(&self) -> Option<Cable> {
+        let mbit = match self.links {
+            Links::None => return None,
+            Links::Fast => 100,
+            Links::Gigabit => 1000,
+        };
+        Some(Cable { mbit, delay_us: self.delay })
+    }
+
     fn effort(&self) -> Effort {
         match (self.quick, self.tiny) {
             (true, _) => Effort::Quick,
@@ -214,11 +235,23 @@ impl Run {
 
     fn measure(&self, experiment: &Experiment) -> Result<Report, Failure> {
         let effort = self.effort();
-        let report = (experiment.run)(Settings { effort, signatures: self.crypto.map(Into::into) });
+        let cable = self.cable();
+        let signatures = self.crypto.map(Into::into);
+        let report = (experiment.run)(Settings { effort, signatures, cable });
         let mut report = report
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
         report.effort = effort;
         report.machine = report.machine.finished();
+        if let Some(cable) = cable {
+            let on_sockets = |row: &quorate_bench::Row| {
+                row.cell.as_ref().is_some_and(|cell| cell.model.starts_with("sockets"))
+            };
+            if !report.rows.iter().any(on_sockets) {
+                let what = format!("{} is simulated: it has no links", experiment.name);
+                return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
+            }
+            report.machine.links = cable.name();
+        }
         Ok(report)
     }
 

@@ -23,7 +23,7 @@ use crate::{out, values};
 /// all replicas accept the client from the same point on.
 ///
 /// Only an administrator can do this. The option --as names the administrator. Without it, the command uses the first
-/// administrator in cluster.toml whose directory is under DIR and not in use. It never uses NAME itself.
+/// administrator in cluster.toml whose directory is under DIR and not in use. It never connects as NAME.
 ///
 /// Repeat the command if its outcome is unknown, or to change a client's rights or address.
 ///

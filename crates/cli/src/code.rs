@@ -114,10 +114,10 @@ codes! {
         "The system refused a socket, a thread, a signal or a process that the command needs. The error names it.\n\
          Check the limits of this user and the addresses of this machine. Status 1.";
     Unreachable = "Q025": "cluster unreachable",
-        "The cluster is not running, or more than f replicas are down or unreachable. With durability =\n\
-         \"sync\", no acknowledged operation is lost, unless disks were lost. Start the missing replicas: with `quorate up`\n\
-         for a cluster on this machine, otherwise with `quorate replica` on each machine. The log of each replica says\n\
-         what it waits for. Status 3.";
+        "The cluster is not running, or more than f replicas are down or unreachable. With durability = \"sync\", no\n\
+         acknowledged operation is lost, unless disks were lost. Start the missing replicas: with `quorate up` for a cluster\n\
+         on this machine, otherwise with `quorate replica` on each machine. The log of each replica says what it waits for.\n\
+         Status 3.";
     WrongReplies = "Q031": "evidence: f + 1 replicas contradict a replica's replies",
         "This replica answered an operation differently from f + 1 others, which agree with each other. The client used\n\
          the answer of the others. The evidence comes from a client: believe it only if you trust that client.\n\n\
@@ -137,8 +137,9 @@ codes! {
          \x20\x20\x20not deterministic. Status 1.";
     Equivocates = "Q033": "evidence: a replica has made two contradicting statements",
         "For example, it made two proposals for one sequence number. f + 1 replicas report it, so at least one correct\n\
-         replica saw it. A correct replica contradicts itself in two cases only: two processes run with its identity, or it\n\
-         was started on a stale disk. Check both. If neither is the cause, follow Q031. Status 1.";
+         replica saw it. A correct replica contradicts itself in three cases only: two processes run with its identity, it\n\
+         was started on a stale disk, or it lost its disk during a view change. If none of them is the cause, follow Q031.\n\
+         Status 1.";
     BadMac = "Q034": "evidence: bytes from a replica's address fail authentication",
         "This is not evidence of misbehaviour by the replica: the network may have damaged the bytes, or a third party may\n\
          have forged the address. A few such frames are harmless.\n\n\
@@ -146,8 +147,8 @@ codes! {
          which other machine can send from that address. Status 1.";
     TooMany = "Q044": "more faults than the cluster tolerates",
         "A cluster of n = 3f + 1 replicas tolerates f faulty ones. If one more replica crashes, the cluster stops until a\n\
-         replica is healed. With durability = \"sync\", it loses no data. If one more replica is Byzantine, answers can be wrong. Heal a replica first,\n\
-         or give --yes-break-it to see the effect. Status 2.";
+         replica is healed. With durability = \"sync\", it loses no data. If one more replica is Byzantine, answers can be\n\
+         wrong. Heal a replica first, or give --yes-break-it to see the effect. Status 2.";
     Demo = "Q045": "the demo found lost or wrong data",
         "An acknowledged value is missing or wrong, or the cluster stopped although only f replicas were faulty. This\n\
          is a bug in quorate, unless another program wrote to the same cluster during the demo. The directory is kept,\n\
@@ -196,7 +197,7 @@ codes! {
          cluster of this version. Status 2.";
     TableFull = "Q063": "no room for another lane of this client",
         "Replicas keep the last reply to each lane of each client, so that they execute nothing twice. A client has at most\n\
-         client_lanes_max lanes. All clients together have at most clients_max, of which an eighth (at most 1024) is\n\
+         client_lanes_max lanes. All clients together have at most clients_max lanes, of which an eighth (at most 1024) is\n\
          reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed.\n\
          Status 1.";
 }

@@ -33,8 +33,8 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in node.toml. The client's address must be in a network of the export, if it
-    /// lists networks
+    /// Export to use: one of `fs_exports` in node.toml. If the export lists networks, the client's address must be
+    /// in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Deadline of an operation, such as 500ms or 10s
@@ -68,7 +68,7 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// When the command ends, a file that was copied in is durable.
+    /// With durability "sync", a file that was copied in is durable when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
     /// renames it. The new file keeps the mode of the old one, and if you may set them, the owner and the group. If the

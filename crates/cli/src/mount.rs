@@ -24,7 +24,7 @@ const LANES: u16 = 64;
 /// Needs neither root nor a gateway: this process is a client of the cluster. It stays in the foreground. Ctrl-C or
 /// SIGTERM unmounts.
 ///
-///   - Data is durable when `write` returns.
+///   - With durability "sync", data is durable when `write` returns.
 ///   - Changes by other clients become visible within a second.
 ///   - File locks work only among the processes of this mount.
 ///   - Permissions are checked when a file is opened, for the user who opens it.
@@ -49,8 +49,8 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount: one of `fs_exports` in node.toml. The client's address must be in a network of the export, if it
-    /// lists networks
+    /// Export to mount: one of `fs_exports` in node.toml. If the export lists networks, the client's address must be
+    /// in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s

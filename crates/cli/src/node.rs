@@ -49,9 +49,9 @@ pub(crate) struct Init {
 
 /// Run one replica in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view, and everything is written to disk. A killed
-/// replica restarts with everything that it had acknowledged. If its disk has lost some of that data, the replica
-/// detects the loss and fetches the state from the other replicas.
+/// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view. With durability "sync", a restarted replica has
+/// everything that it had acknowledged, even if it was killed. With "async", only a clean stop keeps this data. With
+/// "memory", nothing is kept. A replica that has lost data detects the loss, and fetches the state from the others.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///

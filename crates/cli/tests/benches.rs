@@ -151,7 +151,12 @@ fn page_of(dir: &Dir, count: usize) {
 fn what_cannot_be_run_is_said() {
     for (arguments, code, says) in [
         (&["bench", "run", "micro-latancy"][..], "Q0", "Nearest: micro-latency"),
-        (&["bench", "run", "echo", "--links", "100mbit"][..], "Q004", "links are not simulated yet"),
+        (
+            &["bench", "run", "echo", "--links", "100mbit"][..],
+            "Q004",
+            "only experiments on registers have links",
+        ),
+        (&["bench", "run", "bqs-f2a", "--delay", "5"], "Q004", "loopback has no delay"),
         (&["bench", "report", "no-such-directory"][..], "Q002", "no such directory"),
     ] {
         let output = quorate(arguments);

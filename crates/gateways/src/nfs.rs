@@ -77,7 +77,8 @@ const UNREPLICATED: &str = "unreplicated";
 const HELP: &str = "Run an NFS gateway
 
 The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
-state: you can kill and restart it, and run several.
+state: you can kill and restart it, and run several. Only reads and mounts fail after --deadline. A change gets its
+answer when the cluster is available again.
 
 The gateway tells the replicas which user made a call, and they believe it. The gateway itself believes what an NFS
 client says. So run a separate gateway on each machine that mounts the file system.

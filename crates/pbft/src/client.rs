@@ -489,8 +489,7 @@ impl Client {
         if request.asked_rest && request.path == Path::ReadOnly {
             self.spares.learn(self.replies.agreed(), &mut self.rng);
         }
-        if request.had_to_sign {
-            self.signing.had_to(now);
+        if self.signing.note_answered(now, request.had_to_sign) {
             out.report(ClientMilestone::Signing);
         }
     }

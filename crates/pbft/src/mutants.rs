@@ -42,7 +42,7 @@ mutants! {
     M32 = 32, "reads-see-overlay", "Reads are served while a batch is tentative (RO-2).";
     M33 = 33, "one-checkpoint-enough", "One replica's word certifies a checkpoint to fetch (ST-1).";
     M34 = 34, "stable-with-weak", "f + 1 CHECKPOINTs make a checkpoint stable (CK-2).";
-    M35 = 35, "table-not-transferred", "The client table is not taken from a transferred state (ST-6, B17).";
+    M35 = 35, "table-not-transferred", "The request table is not rebuilt from a transferred state (ST-6, B17).";
     M36 = 36, "p-forgotten", "P is forgotten after one view change (VC-1).";
     M37 = 37, "executed-omitted", "Executed numbers are left out of a VIEW-CHANGE (VC-2).";
     M38 = 38, "new-view-unchecked", "A NEW-VIEW is entered without checking it (VV-3).";
@@ -106,6 +106,10 @@ mutants! {
     M119 = 119, "held-commits-leave", "A COMMIT that waits for a carrier when a rejoin begins leaves in it (L31, RC-5).";
     M120 = 120, "votes-said-again", "A replica that must not vote says its earlier votes again (L31, RC-5, RC-11a).";
     M121 = 121, "unsynced-votes-leave", "Votes that wait for the disk when a rejoin begins leave in it (L31, RC-5).";
+    M160 = 160, "signed-copy-untimed", "A request that is known with a MAC is not timed when it comes again with a signature (L32, TM-2).";
+    M161 = 161, "late-time-refused", "A proposal whose time is too old by now is refused, even if others have prepared it (L32, DV-54).";
+    M162 = 162, "no-catching-up", "A replica that is far behind asks for more only when its next STATUS is due (L32, SM-1).";
+    M164 = 164, "patient-in-vain", "A client whose requests are answered only when it sends them again waits as long before that (L33, CL-2).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

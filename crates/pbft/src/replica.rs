@@ -17,7 +17,7 @@
 //! | `undo_tentative` | `execute` | drops the tentative execution |
 //! | `recheck_hungry` | `fetch_bodies` | looks again at proposals that miss bodies |
 //! | `supply_body` | `fetch_bodies` | fills a body in where a batch misses it |
-//! | `want_batch` | `fetch_bodies` | asks for a batch until it comes |
+//! | `want_batches` | `fetch_bodies` | asks for batches until they come |
 //! | `judge_view` | `lives` | decides again whether this replica may vote in its view |
 //! | `examine_new_views` | `new_view` | checks the NEW-VIEWs at hand |
 //! | `own_proof` | `new_view` | makes this replica's PROOF of a claim |
@@ -273,6 +273,11 @@ impl Replica {
     /// Returns the current view.
     pub fn view(&self) -> ViewNum {
         self.views.view()
+    }
+
+    /// Returns what this replica takes for the lives of the others, as of what it has executed (RC-11).
+    pub fn lives(&self) -> Option<&crate::recovery::lives::Table> {
+        self.lives.newest_known()
     }
 
     /// Returns whether this replica is the primary of its view.

@@ -111,6 +111,22 @@ fn a_request_that_is_not_authentic_here_needs_vouchers() {
     assert_eq!(desk.sent(Kind::Prepare), 1);
 }
 
+/// L32, ND-2: a proposal that comes late has a time that is too old by now. A correct replica has found it right when it
+/// was new, if f backups have prepared it, and a liar alone says nothing.
+#[test]
+fn l32_an_old_time_counts_if_others_have_prepared_it() {
+    for (prepared, voted) in [(false, 0), (true, 1)] {
+        let mut desk = Desk::new(R1);
+        let batch = desk.batch(c(0), 1, b"x");
+        desk.pass(desk.config.clock_skew_ns / desk::MS + 1);
+        if prepared {
+            desk.prepare(R2, 0, 1, batch.digest());
+        }
+        desk.pre_prepare(R0, 0, 1, &batch);
+        assert_eq!((desk.sent(Kind::Prepare), desk.rejected(Reject::BadChoice)), (voted, !prepared));
+    }
+}
+
 /// A request that its client is past will not be executed, so its authenticator proves nothing that
 /// matters: a new primary may propose what the others have executed, under keys that have been renewed.
 #[test]

@@ -300,6 +300,33 @@ fn d3_a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
     assert_eq!(desk.replica.state().executed, SeqNum(6));
 }
 
+/// D9, ST-8: the checkpoint that replaces such a state is replaced itself when the others have a later one, and may have
+/// discarded it: that one, too, is within what was handed over.
+#[test]
+fn d9_a_state_that_replaces_another_is_replaced_by_a_later_one() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    desk.hold_executions();
+    desk.roots_wait = true;
+    for n in 3..=8 {
+        desk.order(n, c(0), n, b"x");
+    }
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.pass(300);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [4]);
+    for from in [R0, R2] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), true);
+    }
+    desk.pass(300);
+    assert_eq!(fetches(&desk), [4, 8]);
+    desk.fetched(8);
+    desk.end_executions();
+    assert_eq!(desk.replica.state().executed, SeqNum(8));
+}
+
 /// Without a later checkpoint there is nothing to fetch.
 #[test]
 fn a_page_that_nobody_has_is_waited_for_without_a_later_state() {

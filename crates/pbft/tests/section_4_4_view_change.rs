@@ -11,7 +11,7 @@ use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
-    Bitmap, Echoes, Kind, NewView, PrePrepared, Prepare, ReqAck, Start, Status, ViewChange,
+    Bitmap, Echoes, Kind, NewView, PrePrepareHead, PrePrepared, Prepare, ReqAck, Start, Status, ViewChange,
 };
 
 fn own_view_change(desk: &Desk) -> Option<ViewChange> {
@@ -228,6 +228,28 @@ fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
         }
         .encode(w);
     });
+}
+
+/// L32, SM-2: what committed does not take the room of the NEW-VIEW, however far behind a replica is that waits for that.
+#[test]
+fn l32_a_replica_far_behind_is_sent_the_new_view_first() {
+    let mut desk = Desk::with(R1, 4, 1, |config| {
+        (config.checkpoint_interval, config.window, config.retransmit_bytes) = (128, 256, 8 << 10);
+    });
+    enter_view_1(&mut desk, &[R2, R3]);
+    for t in 1..=100 {
+        desk.request(c(0), t, b"x");
+        let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+        let head = PrePrepareHead::decode(&body).unwrap();
+        for from in [R2, R3] {
+            desk.prepare(from, 1, head.seq.0, head.digest);
+            desk.commit(from, 1, head.seq.0, head.digest);
+        }
+    }
+    desk.pass(200);
+    desk.forget();
+    status(&mut desk, R3, 1, false);
+    assert!(desk.sent_to(R3, Kind::NewView) == 1 && desk.sent_to(R3, Kind::Committed) > 0);
 }
 
 /// A message of the new view may overtake its NEW-VIEW and is rejected. A replica that enters the view says so

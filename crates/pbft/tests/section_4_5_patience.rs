@@ -325,6 +325,24 @@ fn a24_a_full_window_is_said_again_and_again() {
     assert!((4..=10).contains(&said), "{said} CHECKPOINTs in 90 ms");
 }
 
+/// L32, TM-2: a request that is held with a MAC comes again with a signature, as from a client that has waited. It is timed
+/// from then on: the others may not vouch for what they time already.
+#[test]
+fn l32_a_signed_copy_of_a_known_request_needs_no_vouchers() {
+    let mut desk = Desk::new(R2);
+    let frame = desk.request_frame(c(0), 1, b"x");
+    desk.frame(&frame);
+    desk.pass(400);
+    assert!(!suspects(&desk), "nobody else vouches for it");
+    // Another replica passes it on, sealed with keys that are not known here: its signature counts.
+    let mut frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    let entry_of_r2 = frame.len() - 20 - 1; // entries of r0, r1, r2, r3; each 20 bytes, tag last
+    frame[entry_of_r2] ^= 1;
+    desk.frame(&frame);
+    desk.pass(101);
+    assert!(suspects(&desk));
+}
+
 /// Every bound of the settings names its key, the value and the rule.
 #[test]
 fn time_settings_out_of_bounds_are_refused() {

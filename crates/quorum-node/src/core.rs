@@ -239,13 +239,38 @@ impl Core {
             // The next phase begins before the answers that are late for the last one are looked at.
             self.link.flush_packed();
         }
+        self.expire(now_ns);
+        Ok(burst > 0)
+    }
+
+    /// Like [`Self::turn`] and [`Self::rest`] of one that sleeps at once, with fewer system calls: sends what is to be
+    /// sent, and waits for one datagram, until `until_ns` at most.
+    ///
+    /// # Errors
+    ///
+    /// The sockets have failed.
+    pub fn await_turn(&mut self, clock: &Clock, until_ns: u64) -> io::Result<()> {
+        let now_ns = clock.mono_ns();
+        self.expire(now_ns);
+        self.link.flush(now_ns);
+        let due = (now_ns, self.due().min(until_ns));
+        if self.link.await_one(clock, due)? {
+            let now_ns = clock.mono_ns();
+            while let Some((from, letter)) = self.link.next() {
+                self.take(now_ns, from, letter);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the timers that are due.
+    fn expire(&mut self, now_ns: u64) {
         if self.due() <= now_ns {
             let Self { drive, link, done, fetches, .. } = self;
             drive.expire(now_ns, &mut Out { link, done });
             fetches.again(now_ns, link);
             self.forget_fetches();
         }
-        Ok(burst > 0)
     }
 
     fn take(&mut self, now_ns: u64, from: Principal, letter: Letter) {
@@ -327,18 +352,19 @@ impl Core {
         self.invoke(clock.mono_ns(), object, call);
         loop {
             let now_ns = clock.mono_ns();
-            let worked = self.turn(now_ns)?;
+            let blocks = self.waiting == Waiting::Block;
+            let worked = if blocks { false } else { self.turn(now_ns)? };
             if let Some(done) = self.take_done() {
                 return Ok(Some(done));
             }
             if now_ns >= until_ns {
                 return Ok(None);
             }
-            if worked {
+            if blocks {
+                self.await_turn(clock, until_ns)?;
+            } else if worked {
                 idle.reset();
-            }
-            // What has come in that time ends the sleep at once.
-            if !worked || self.waiting == Waiting::Block {
+            } else {
                 self.rest(&mut idle, (now_ns, self.due().min(until_ns)), None, || false)?;
             }
         }

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use quorate_quorum::crypto::{Crypto, Statement};
 use quorate_quorum::message::Proof;
 use quorate_quorum::version::value_digest;
 use quorate_quorum::{Body, Message, Value};
-use quorate_wire::Principal;
+use quorate_wire::{Digest, Principal};
+
+use crate::crypto::Secrets;
 
 /// A way of lying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub enum Lie {
 }
 
 /// What a slow server takes for each message.
-const SLOW: std::time::Duration = std::time::Duration::from_millis(5);
+pub(crate) const SLOW: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Lie {
     /// Every way, with its name and what it does.
@@ -59,56 +62,87 @@ impl Lie {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, other, _)| *other == name).map(|(lie, ..)| *lie)
     }
+}
 
-    /// Says whether the server shall see this message; one that forgets answers in its place.
-    pub(crate) fn incoming(self, from: Principal, message: &Message) -> Seen {
-        match (self, &message.body) {
-            (Self::Forget, Body::Store { op, version, .. }) if matches!(from, Principal::Client(_)) => {
-                Seen::Answered(Body::Ack { op: *op, version: *version })
-            }
-            (Self::Forget, Body::Fstore { version, .. }) => Seen::Answered(Body::Fack { version: *version }),
-            (Self::Forget, Body::Write { op, pcert, .. }) => {
-                Seen::Answered(Body::Ack { op: *op, version: pcert.version })
-            }
-            _ => Seen::Yes,
-        }
+/// A server's lie at work, with the server's own key.
+#[derive(Debug)]
+pub(crate) struct Falsifier {
+    lie: Lie,
+    /// The lies that were told.
+    told: u64,
+    crypto: Secrets,
+    /// BFT-BC: the lock of the request that is being answered.
+    lock: Option<Digest>,
+}
+
+impl Falsifier {
+    pub(crate) fn new(lie: Lie, crypto: Secrets) -> Self {
+        Self { lie, told: 0, crypto, lock: None }
     }
 
-    /// Falsifies a message. False: it is not sent. `told` counts the lies.
+    /// Returns how many lies were told.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Says whether the server shall see this message; one that forgets answers in its place.
+    pub(crate) fn incoming(&mut self, from: Principal, message: &Message) -> Seen {
+        let answer = match (self.lie, &message.body) {
+            (Lie::Forget, Body::Store { op, version, .. }) if matches!(from, Principal::Client(_)) => {
+                Body::Ack { op: *op, version: *version }
+            }
+            (Lie::Forget, Body::Fstore { version, .. }) => Body::Fack { version: *version },
+            (Lie::Forget, Body::Write { op, pcert, .. }) => Body::Ack { op: *op, version: pcert.version },
+            (Lie::Mispredict, Body::ReadTsPrep { request, .. }) => {
+                self.lock = Some(request.lock);
+                return Seen::Yes;
+            }
+            _ => return Seen::Yes,
+        };
+        self.told += 1;
+        Seen::Answered(answer)
+    }
+
+    /// Falsifies a message. False: it is not sent.
     #[allow(clippy::wildcard_enum_match_arm, reason = "what is not falsified is honest, whatever it is")]
-    pub(crate) fn outgoing(self, to: Principal, message: &mut Message, told: &mut u64) -> bool {
+    pub(crate) fn outgoing(&mut self, to: Principal, message: &mut Message) -> bool {
         let answers = matches!(
             message.body,
             Body::Val { .. } | Body::RdVal { .. } | Body::BcReadReply { .. } | Body::ReadTsReply { .. }
         );
         let half = (to.key_holder() / 0x1_0000).is_multiple_of(2);
-        match self {
-            Self::Silent if answers => {
+        let told = &mut self.told;
+        match self.lie {
+            Lie::Silent if answers => {
                 *told += 1;
                 return false;
             }
-            Self::FakeValue => fake(&mut message.body, 1, told),
-            Self::FakeSame => fake(&mut message.body, 0, told),
-            Self::Equivocate if half => fake(&mut message.body, 1, told),
-            Self::Inflate => inflate(&mut message.body, told),
-            Self::Omit => {
+            Lie::FakeValue => fake(&mut message.body, 1, told),
+            Lie::FakeSame => fake(&mut message.body, 0, told),
+            Lie::Equivocate if half => fake(&mut message.body, 1, told),
+            Lie::Inflate => inflate(&mut message.body, told),
+            Lie::Omit => {
                 *told += 1;
                 return told.is_multiple_of(2);
             }
-            Self::Slow => {
+            Lie::Slow => {
                 *told += 1;
                 std::thread::sleep(SLOW);
             }
-            Self::BadCrypto => spoil(&mut message.body, told),
-            Self::Mispredict => {
-                if let Body::ReadTsPrepReply { opt: Some((version, _)), .. } = &mut message.body {
-                    *told += 1;
-                    version.val = version.val.saturating_add(1);
-                }
-            }
-            Self::Forget | Self::Silent | Self::Equivocate => {}
+            Lie::BadCrypto => spoil(&mut message.body, told),
+            Lie::Mispredict => self.mispredict(message),
+            Lie::Forget | Lie::Silent | Lie::Equivocate => {}
         }
         true
+    }
+
+    /// Approves another version than the next, with a valid signature.
+    fn mispredict(&mut self, message: &mut Message) {
+        if let Body::ReadTsPrepReply { opt: Some((version, signature)), .. } = &mut message.body {
+            self.told += 1;
+            version.val = version.val.saturating_add(1);
+            *signature = self.crypto.sign(&message.object, &Statement::Prepared(*version, self.lock));
+        }
     }
 }
 

@@ -8,19 +8,21 @@ use std::fs::File;
 use std::io;
 
 use nix::fcntl::Flock;
-use quorate_node::{Directory, Idle, Place, Socket, Transport};
+use quorate_node::{Clock, Directory, Idle, Place, Socket, Transport};
 use quorate_quorum::Message;
 use quorate_quorum::channel::{Incoming, Outgoing};
-use quorate_wire::Principal;
 use quorate_wire::auth::{Admitted, AuthError, Authenticator};
 use quorate_wire::codec::Reader;
 use quorate_wire::envelope::frame::Frame;
+use quorate_wire::{Principal, Source};
 
 use crate::envelope::{RegisterKind, Registers};
 use crate::note::{NOTES_FROM, Note};
 
 /// The longest frame in a datagram: a value of 8 KiB with what is around it.
 pub const LONG_ABOVE: usize = 9 << 10;
+/// The longest wait for a datagram, so that a process notices the request to stop.
+const WAIT_MS_MAX: u64 = 50;
 /// Datagrams are not packed beyond this.
 const PACKED_MAX: usize = 32 << 10;
 
@@ -175,44 +177,19 @@ impl Link {
     pub(crate) fn poll(&mut self, mono_ns: u64) -> io::Result<bool> {
         let Self { auth, socket, channels, inbox, carried, .. } = self;
         let Some((source, datagram)) = socket.receive()? else { return Ok(false) };
-        let mut reader = Reader::new(datagram);
-        let mut by = None;
-        while !reader.is_empty() {
-            let Ok(frame) = Frame::take(&mut reader) else {
-                carried.refuse("malformed");
-                break;
-            };
-            let sender = frame.sender;
-            let packet = match auth.admit_from(mono_ns, source, frame) {
-                Ok(Admitted::Message(packet)) => *packet.message(),
-                Ok(Admitted::Keys) => {
-                    by = Some(sender);
-                    continue;
-                }
-                Err(error) => {
-                    carried.refuse(error.name());
-                    continue;
-                }
-            };
-            by = Some(sender);
-            let channel = channels.entry(sender.key_holder()).or_default();
-            if !channel.accept(packet.key_id, packet.counter) {
-                carried.refuse("replayed");
-                continue;
-            }
-            let letter = if packet.kind >= NOTES_FROM {
-                Note::decode(packet.kind, packet.body).map(Letter::Note)
-            } else {
-                Message::decode(packet.kind, packet.body).map(|(_, message)| Letter::Message(message))
-            };
-            match letter {
-                Ok(letter) => {
-                    carried.taken += 1;
-                    inbox.push_back((sender, letter));
-                }
-                Err(error) => carried.refuse(AuthError::from(error).name()),
-            }
-        }
+        let by = Opener { auth, channels, inbox, carried }.open(mono_ns, source, datagram);
+        socket.judge(by);
+        Ok(true)
+    }
+
+    /// The same, but waits until something comes, or until `due_ns`, or a little less.
+    #[inline]
+    pub(crate) fn await_one(&mut self, clock: &Clock, (now_ns, due_ns): (u64, u64)) -> io::Result<bool> {
+        let Self { auth, socket, channels, inbox, carried, .. } = self;
+        let wait_ms = due_ns.saturating_sub(now_ns).div_ceil(1_000_000).min(WAIT_MS_MAX);
+        let wait_ms = u16::try_from(wait_ms).unwrap_or(u16::MAX);
+        let Some((source, datagram)) = socket.receive_within(wait_ms)? else { return Ok(false) };
+        let by = Opener { auth, channels, inbox, carried }.open(clock.mono_ns(), source, datagram);
         socket.judge(by);
         Ok(true)
     }
@@ -294,6 +271,61 @@ impl Link {
         news: impl FnOnce() -> bool,
     ) -> io::Result<()> {
         idle.rest(now_ns, due_ns, &self.socket, waker, news).map(|_| ())
+    }
+}
+
+/// What opens the frames of a datagram.
+struct Opener<'a> {
+    auth: &'a mut Authenticator<Registers>,
+    channels: &'a mut BTreeMap<u64, Channel>,
+    inbox: &'a mut VecDeque<(Principal, Letter)>,
+    carried: &'a mut Carried,
+}
+
+impl Opener<'_> {
+    /// Opens them, and returns who made the last authentic one.
+    #[inline]
+    fn open(self, mono_ns: u64, source: Source, datagram: &[u8]) -> Option<Principal> {
+        let Self { auth, channels, inbox, carried } = self;
+        let mut reader = Reader::new(datagram);
+        let mut by = None;
+        while !reader.is_empty() {
+            let Ok(frame) = Frame::take(&mut reader) else {
+                carried.refuse("malformed");
+                break;
+            };
+            let sender = frame.sender;
+            let packet = match auth.admit_from(mono_ns, source, frame) {
+                Ok(Admitted::Message(packet)) => *packet.message(),
+                Ok(Admitted::Keys) => {
+                    by = Some(sender);
+                    continue;
+                }
+                Err(error) => {
+                    carried.refuse(error.name());
+                    continue;
+                }
+            };
+            by = Some(sender);
+            let channel = channels.entry(sender.key_holder()).or_default();
+            if !channel.accept(packet.key_id, packet.counter) {
+                carried.refuse("replayed");
+                continue;
+            }
+            let letter = if packet.kind >= NOTES_FROM {
+                Note::decode(packet.kind, packet.body).map(Letter::Note)
+            } else {
+                Message::decode(packet.kind, packet.body).map(|(_, message)| Letter::Message(message))
+            };
+            match letter {
+                Ok(letter) => {
+                    carried.taken += 1;
+                    inbox.push_back((sender, letter));
+                }
+                Err(error) => carried.refuse(AuthError::from(error).name()),
+            }
+        }
+        by
     }
 }
 

@@ -23,7 +23,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use quorate_node::init::Host;
 use quorate_node::trouble::Kind;
-use quorate_node::{Clock, Idle, Trouble};
+use quorate_node::{Clock, Trouble};
 use quorate_quorum::step::Call;
 use quorate_quorum::{Protocol, ServerId, Value};
 
@@ -289,7 +289,7 @@ fn kind(
     let warm_up = plan.operations / 10 + 1;
     let mut took = Vec::with_capacity(plan.operations);
     let mut before = Totals::default();
-    let (blocks, mut idle) = (plan.waits == Waits::Blocking, Idle::new(core.waiting()));
+    let blocks = plan.waits == Waits::Blocking;
     for count in 0..warm_up + plan.operations {
         if count == warm_up {
             before = servers.totals();
@@ -302,8 +302,11 @@ fn kind(
         let begin = Instant::now();
         core.invoke(clock.mono_ns(), object, call);
         loop {
-            let now_ns = clock.mono_ns();
-            core.turn(now_ns).map_err(|error| broken(&error))?;
+            if blocks {
+                core.await_turn(clock, u64::MAX).map_err(|error| broken(&error))?;
+            } else {
+                core.turn(clock.mono_ns()).map_err(|error| broken(&error))?;
+            }
             if let Some((_, result)) = core.take_done() {
                 let ended = begin.elapsed();
                 if result.is_err() {
@@ -316,11 +319,6 @@ fn kind(
             }
             if begin.elapsed() > HUNG {
                 return Err(Trouble::new(Kind::Network, "an operation did not end"));
-            }
-            // What has come in that time ends the sleep at once.
-            if blocks {
-                let due = (now_ns, core.due());
-                core.rest(&mut idle, due, None, || false).map_err(|error| broken(&error))?;
             }
         }
         // What comes last off the path (COMPLETE) leaves in the turn after the one that empties the backlog.

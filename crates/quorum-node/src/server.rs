@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::crypto::Secrets;
 use crate::drive::{Drive, Sink};
-use crate::lie::{Lie, Seen};
+use crate::lie::{Falsifier, Lie, Seen};
 use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
 use crate::note::{Note, State};
 use crate::store::{Durability, Opened, Owner, Store};
@@ -43,8 +43,7 @@ struct Around {
     pushes: bool,
     /// Values that were forwarded by their version, oldest first.
     forwarded: VecDeque<(ObjectId, Version, Value)>,
-    lie: Option<Lie>,
-    lies: u64,
+    lie: Option<Falsifier>,
     now_ns: u64,
     refused: u64,
     rejects: BTreeMap<Reject, u64>,
@@ -52,8 +51,8 @@ struct Around {
 
 impl Sink for Around {
     fn send(&mut self, to: Principal, mut message: Message) {
-        if let Some(lie) = self.lie
-            && !lie.outgoing(to, &mut message, &mut self.lies)
+        if let Some(lie) = &mut self.lie
+            && !lie.outgoing(to, &mut message)
         {
             return;
         }
@@ -172,13 +171,9 @@ impl Server {
             })?;
         }
         store.begin(|object, out| _ = process.save(object, out))?;
-        let secrets = Secrets::new(
-            (member.members.cluster_id(), config.epoch),
-            id.into(),
-            member.signer.clone(),
-            member.verifier.clone(),
-            member.entropy,
-        );
+        let keys = (member.signer.clone(), member.verifier.clone(), member.entropy);
+        let epoch = (member.members.cluster_id(), config.epoch);
+        let secrets = || Secrets::new(epoch, id.into(), keys.0.clone(), keys.1.clone(), keys.2);
         let (waiting, key_interval_ns, core) =
             (member.settings.waiting, member.settings.key_interval_ns, member.settings.core);
         let state_bytes_max = member.settings.state_memory_max;
@@ -193,8 +188,7 @@ impl Server {
             watchers: Watchers::default(),
             pushes,
             forwarded: VecDeque::new(),
-            lie,
-            lies: 0,
+            lie: lie.map(|lie| Falsifier::new(lie, secrets())),
             now_ns: 0,
             refused: 0,
             rejects: BTreeMap::new(),
@@ -206,7 +200,7 @@ impl Server {
             config,
             settings,
             link: Link::new(id.into(), (auth, socket, directory, Some(lock)), carrier),
-            drive: Drive::new(process, secrets),
+            drive: Drive::new(process, secrets()),
             around,
             state_bytes_max,
             waiting,
@@ -261,23 +255,23 @@ impl Server {
         );
         while !stop.load(Ordering::Relaxed) {
             let now_ns = clock.mono_ns();
-            let worked = self.turn(now_ns)?;
             if keys_at <= now_ns {
                 keys_at = now_ns.saturating_add(self.key_interval_ns);
                 let time = self.link.refresh(Member::fresh()?, clock.now().wall_ns);
                 Member::note_key_time(&self.dir, time)?;
+                self.link.flush(now_ns);
             }
-            if worked {
+            if self.waiting == Waiting::Block {
+                self.await_turn(&clock, now_ns)?;
+            } else if self.turn(now_ns)? {
                 idle.reset();
-            }
-            // One that sleeps at once does not look again: what has come in that time ends its sleep.
-            if !worked || self.waiting == Waiting::Block {
+            } else {
                 self.link
                     .rest(&mut idle, (now_ns, self.drive.due()), None, || false)
                     .map_err(|error| failed(&error))?;
             }
         }
-        info!(server = %self.id, lies = self.around.lies, "stops");
+        info!(server = %self.id, lies = self.around.lie.as_ref().map_or(0, Falsifier::told), "stops");
         self.around.store.close()
     }
 
@@ -287,36 +281,70 @@ impl Server {
     ///
     /// The sockets or the disk have failed.
     pub fn turn(&mut self, now_ns: u64) -> Result<bool, Trouble> {
+        self.begin(now_ns);
+        let burst = self.burst(now_ns)?;
+        self.settle(now_ns)?;
+        Ok(burst > 0)
+    }
+
+    /// The same, but waits for a datagram in the call that receives it.
+    fn await_turn(&mut self, clock: &Clock, now_ns: u64) -> Result<(), Trouble> {
+        if self.begin(now_ns) {
+            self.settle(now_ns)?;
+        }
+        let due = (now_ns, self.drive.due());
+        let came = self.link.await_one(clock, due).map_err(|error| failed(&error))?;
+        let now_ns = clock.mono_ns();
         self.around.now_ns = now_ns;
-        if !self.started {
+        if came {
+            self.take_letters(now_ns);
+            // Who waits for the disk takes others along. The wait that follows ends at once if there is more.
+            if self.was_lost || self.around.store.has_batch() {
+                self.burst(now_ns)?;
+            }
+        }
+        self.settle(now_ns)
+    }
+
+    /// Starts, and runs the timers that are due. Returns whether there was anything.
+    fn begin(&mut self, now_ns: u64) -> bool {
+        self.around.now_ns = now_ns;
+        let starts = !self.started;
+        if starts {
             self.started = true;
             self.drive.step(now_ns, Input::Start, &mut self.around);
         }
         // Before what has come: a timer without a wait is for the turn after the one that set it.
-        if self.drive.due() <= now_ns {
+        let due = self.drive.due() <= now_ns;
+        if due {
             self.drive.expire(now_ns, &mut self.around);
         }
+        starts || due
+    }
+
+    /// Takes what has come, and answers what need not wait for the disk. Returns the number of datagrams.
+    fn burst(&mut self, now_ns: u64) -> Result<usize, Trouble> {
         let mut burst = 0;
         while burst < BURST_MAX && self.link.poll(now_ns).map_err(|error| failed(&error))? {
             burst += 1;
-            while let Some((from, letter)) = self.link.next() {
-                match letter {
-                    Letter::Message(message) => self.take(now_ns, from, &message),
-                    Letter::Note(note) => self.note(now_ns, from, &note),
-                }
-            }
+            self.take_letters(now_ns);
             // An answer that promises nothing new does not wait for what else has come.
             if !self.was_lost && !self.around.store.has_batch() {
                 self.answer();
                 self.link.flush_packed();
-                // The sleep that follows ends at once if there is more: looking would find nothing most times.
-                if self.waiting == Waiting::Block {
-                    break;
-                }
             }
         }
-        self.settle(now_ns)?;
-        Ok(burst > 0)
+        Ok(burst)
+    }
+
+    #[inline]
+    fn take_letters(&mut self, now_ns: u64) {
+        while let Some((from, letter)) = self.link.next() {
+            match letter {
+                Letter::Message(message) => self.take(now_ns, from, &message),
+                Letter::Note(note) => self.note(now_ns, from, &note),
+            }
+        }
     }
 
     #[inline]
@@ -340,11 +368,10 @@ impl Server {
         if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
             return self.around.rejected(from, Reject::Full);
         }
-        if let Some(lie) = self.around.lie {
+        if let Some(lie) = &mut self.around.lie {
             match lie.incoming(from, message) {
                 Seen::Yes => {}
                 Seen::Answered(body) => {
-                    self.around.lies += 1;
                     return self.around.held.push((from, Message { object: message.object, body }));
                 }
             }

@@ -1,4 +1,5 @@
-//! The profiles of faulty clients by their names (§10), for cells. The swarm draws faults of [`crate::rogue`] itself.
+//! The profiles of faulty clients by their names (§10), for cells and for the swarm, which also draws faults of
+//! [`crate::rogue`] itself.
 
 use std::sync::Arc;
 
@@ -94,6 +95,18 @@ impl ClientProfile {
             Self::ListenerLeak => matches!(protocol, Protocol::MinimalC | Protocol::MinimalF),
             _ => true,
         }
+    }
+
+    /// Says whether a protocol tolerates it (§8), and it does something there. `evidence`: the setting of MINIMAL-F.
+    pub fn is_tolerated(self, protocol: Protocol, evidence: bool) -> bool {
+        let half = matches!(self, Self::CrashMidWrite | Self::PartialWrite);
+        let within = match protocol {
+            Protocol::Phalanx => !matches!(self, Self::Poison | Self::TsExhaust),
+            Protocol::MinimalC => !half && !matches!(self, Self::Poison | Self::TsExhaust),
+            Protocol::MinimalF => self != Self::TsExhaust || evidence,
+            Protocol::BftBc(_) => true,
+        };
+        within && self.fits(protocol)
     }
 
     /// Returns what such a client does with an object.

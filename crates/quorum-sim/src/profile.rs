@@ -9,7 +9,7 @@ use quorate_quorum::crypto::{Signature, Statement};
 use quorate_quorum::message::{Op, Proof, Rid};
 use quorate_quorum::version::{ObjectId, Value, Version, value_digest};
 use quorate_quorum::{Body, Message, ServerId, Settings};
-use quorate_wire::{ClientId, Principal};
+use quorate_wire::{ClientId, Digest, Principal};
 
 use crate::keys::Keys;
 use crate::rng::Rng;
@@ -97,12 +97,14 @@ pub struct Liar {
     listeners: BTreeMap<Principal, (ObjectId, Rid)>,
     /// What it goes on answering readers with.
     first: BTreeMap<ObjectId, Body>,
+    /// BFT-BC: the lock of the request that it answers.
+    lock: Option<Digest>,
 }
 
 impl Liar {
     /// Returns a liar that begins at a time.
     pub fn new(profile: Profile, from: u64) -> Self {
-        Self { profile, from, flood: 200, listeners: BTreeMap::new(), first: BTreeMap::new() }
+        Self { profile, from, flood: 200, listeners: BTreeMap::new(), first: BTreeMap::new(), lock: None }
     }
 
     fn forge(&mut self, object: ObjectId, version: Version, scene: &mut Scene<'_>) -> (Version, Value) {
@@ -331,6 +333,10 @@ impl Behaviour for Liar {
                 self.pose(object, scene);
                 true
             }
+            (Profile::Mispredict, Body::ReadTsPrep { request, .. }) => {
+                self.lock = Some(request.lock);
+                true
+            }
             (Profile::Accomplice, Body::Prepare { op, request, .. }) => {
                 // Signs whatever it is asked to.
                 let version = request.version;
@@ -396,7 +402,8 @@ impl Behaviour for Liar {
             Profile::Mispredict => {
                 if let Body::ReadTsPrepReply { opt: Some((version, signature)), .. } = body {
                     version.val += 1;
-                    *signature = scene.keys.sign(scene.me, &object, &Statement::Prepared(*version, None));
+                    *signature =
+                        scene.keys.sign(scene.me, &object, &Statement::Prepared(*version, self.lock));
                 }
             }
             Profile::Accomplice | Profile::Withhold => self.accomplice(object, body, scene),

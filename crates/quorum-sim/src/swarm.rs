@@ -10,6 +10,7 @@ use quorate_quorum::{Mutant, Protocol, Settings, Thresholds};
 use quorate_wire::{ClientId, Principal};
 
 use crate::checker;
+use crate::client_profile::{ClientProfile, Part};
 use crate::guest::Guest;
 use crate::keys::Keys;
 use crate::network::Network;
@@ -97,7 +98,7 @@ pub fn run(run: Run) -> Result<Verdict, String> {
     let writers = rng.between(2, 3);
     let readers = 2;
     let clients: Vec<ClientId> = (1..=writers + readers).map(|number| ClientId::new(number, 0)).collect();
-    let rogues: Vec<ClientId> = (1..=2).map(|number| ClientId::new(100 + number, 0)).collect();
+    let rogues: Vec<ClientId> = (1..=3).map(|number| ClientId::new(100 + number, 0)).collect();
     let servers = thresholds.servers().map(Principal::from);
     let everyone = servers.chain(clients.iter().chain(&rogues).map(|client| Principal::from(*client)));
     let keys = if run.seed % 100 == 99 {
@@ -108,15 +109,19 @@ pub fn run(run: Run) -> Result<Verdict, String> {
     let mut world = World::new(Arc::clone(&settings), network, keys, Rng::new(run.seed, 3));
     world.invite(run.guest);
     let mut drawn = format!("lossy {lossy}, base {base}, auth {client_auth:?}, evidence {evidence}");
-    let wiped = place_servers(run, lossy, &mut world, &mut rng, &mut drawn);
+    // Newer faults have a stream of their own: seeds that draw none of them stay as they were.
+    let mut newer = Rng::new(run.seed, 4);
+    let wiped = place_servers(run, lossy, &mut world, (&mut rng, &mut newer), &mut drawn);
     let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
     for (index, client) in clients.iter().enumerate() {
         let may_write = index < usize::try_from(writers).unwrap_or(0);
         let calls = calls(*client, may_write, &objects, &mut rng);
         world.client(*client, calls, None);
     }
-    place_rogues(run, &mut world, &rogues, &objects, &mut rng, &mut drawn);
-    world.deadline = if lossy { heals + 3_000_000 } else { u64::MAX };
+    place_rogues(run, &mut world, &rogues[..2], &objects, &mut rng, &mut drawn);
+    let scripted = place_named(run, &mut world, rogues[2], &objects, &mut newer, &mut drawn);
+    // A script may act without end.
+    world.deadline = if lossy || scripted { heals + 3_000_000 } else { u64::MAX };
     if let Some(server) = wiped {
         world.wipe(server);
     }
@@ -164,7 +169,7 @@ fn place_servers(
     run: Run,
     lossy: bool,
     world: &mut World,
-    rng: &mut Rng,
+    (rng, newer): (&mut Rng, &mut Rng),
     drawn: &mut String,
 ) -> Option<usize> {
     let thresholds = world.settings.thresholds;
@@ -176,6 +181,8 @@ fn place_servers(
     for server in thresholds.servers() {
         let liar = faulty.contains(&server.index()) && wiped != Some(server.index());
         let profile = rng.pick(&profiles).filter(|_| liar);
+        let other = newer.one_in(4).then(|| newer.pick(Profile::NEWER)).flatten();
+        let profile = profile.map(|profile| other.unwrap_or(profile));
         if let Some(profile) = profile {
             note(drawn, format_args!(", {server} {profile:?}"));
             world.group.liars.push(server);
@@ -263,6 +270,37 @@ fn place_rogues(
     }
 }
 
+/// Adds, in every fourth seed, a client with one of the profiles that have names (§10) and that the protocol tolerates.
+/// Returns whether it follows a script.
+fn place_named(
+    run: Run,
+    world: &mut World,
+    me: ClientId,
+    objects: &[ObjectId; 2],
+    newer: &mut Rng,
+    drawn: &mut String,
+) -> bool {
+    let evidence = world.settings.evidence;
+    let profiles = ClientProfile::ALL.iter().map(|(profile, ..)| *profile);
+    let profiles: Vec<ClientProfile> =
+        profiles.filter(|profile| profile.is_tolerated(run.protocol, evidence)).collect();
+    let drawn_one = newer.one_in(4) && run.guest.is_none();
+    let Some(profile) = newer.pick(&profiles).filter(|_| drawn_one) else { return false };
+    note(drawn, format_args!(", {me} {}", profile.name()));
+    match profile.part(run.protocol, objects[0]) {
+        Part::Behind(behaviour, writes) => {
+            let calls = calls(me, writes, objects, newer);
+            world.client(me, calls, Some(behaviour));
+            false
+        }
+        Part::Script(actor, stopped) => {
+            let stop = stopped.then(|| newer.between(500, 6000));
+            world.actor(me, actor, stop);
+            true
+        }
+    }
+}
+
 /// Adds to what was drawn.
 fn note(drawn: &mut String, what: std::fmt::Arguments<'_>) {
     drawn.push_str(&what.to_string());
@@ -315,6 +353,23 @@ mod tests {
         }
         assert!(sum.done > seeds * 6 && sum.lost > 0 && sum.replays > 0 && sum.restarts > 0, "{sum:?}");
         sum
+    }
+
+    /// Every profile of §10 that a protocol tolerates is drawn by some seed.
+    #[test]
+    fn every_tolerated_profile_is_drawn() {
+        let me = ClientId::new(103, 0);
+        for (protocol, name) in Protocol::ALL {
+            let run = |seed| run(Run { protocol: *protocol, f: 1, seed, mutant: None, guest: None }).unwrap();
+            let drawn: String = (0..SEEDS).map(|seed| run(seed).drawn).collect();
+            for profile in Profile::of(*protocol).iter().chain(Profile::NEWER) {
+                assert!(drawn.contains(&format!(" {profile:?}")), "{name}: no {profile:?}");
+            }
+            for (profile, named, _) in ClientProfile::ALL {
+                let tolerated = profile.is_tolerated(*protocol, *protocol == Protocol::MinimalF);
+                assert_eq!(drawn.contains(&format!(", {me} {named}")), tolerated, "{name}: {named}");
+            }
+        }
     }
 
     #[test]

@@ -446,10 +446,8 @@ impl<P: PageStore> State<P> {
         let count = u64::try_from(pages.len()).unwrap_or(0);
         let Some(at) = choice.checked_rem(count) else { return false };
         let page = pages[usize::try_from(at).unwrap_or(0)];
-        if self.store.bring(page).is_err() {
-            return false; // it would be lost
-        }
-        let Ok(Some(mut content)) = self.store.replace(page, None) else { return false };
+        let here = self.store.bring(page); // what is not here would be lost
+        let Ok(Some(mut content)) = here.and_then(|()| self.store.replace(page, None)) else { return false };
         let byte = usize::try_from(choice >> 16).unwrap_or(0) % content.len();
         content[byte] ^= 1 << (choice % 8);
         self.store.replace(page, Some(content)).is_ok()

@@ -33,6 +33,7 @@ pub mod noise;
 pub mod plausible;
 pub mod primary;
 pub mod roster;
+pub mod sly;
 
 /// A message that its replica sends.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::kv::{Answer, Asked, Command, Failure, Items, Kv, Operation};
+use quorate_service::kv::{Answer, Asked, Command, Failure, Further, Items, Kv, Operation};
 use quorate_service::null::{self, Null};
 use quorate_service::registry;
 use quorate_service::{Context, Service, View};
@@ -151,8 +151,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl KvApp {
-    /// Draws an operation on several keys: one that sets some of them, or reads them all.
-    fn draw_together(&self, rng: &mut Rng, value: &[u8]) -> Ask {
+    /// Draws an operation on several keys: one that sets some of them, or reads them all; or one that asks for the time.
+    fn draw_together(&self, rng: &mut Rng, tag: u64, value: &[u8]) -> Ask {
         let keys = (0..self.together).map(|key| format!("m{key}"));
         let (mut buffer, mut operation) = (Vec::new(), Vec::new());
         let reads = rng.one_in(2);
@@ -166,7 +166,12 @@ impl KvApp {
                 .flat_map(|key| [key.into_bytes(), value.to_vec()]);
             Command::SetMany(Items::pairs(pairs, &mut buffer)).encode(&mut operation);
         }
-        Ask { operation, read_only: reads && !rng.one_in(8) }
+        let read_only = reads && !rng.one_in(8);
+        if reads && !read_only && tag.is_multiple_of(2) {
+            operation.clear();
+            Further::Time.encode(&mut operation);
+        }
+        Ask { operation, read_only }
     }
 }
 
@@ -199,7 +204,7 @@ impl App for KvApp {
         let value = format!("v{tag}");
         let (key, mut value) = (key.as_bytes(), value.into_bytes());
         if self.together > 0 && rng.one_in(8) {
-            return self.draw_together(rng, &value);
+            return self.draw_together(rng, tag, &value);
         }
         if rng.chance(self.reads) {
             let key = if rng.one_in(4) { counter.as_bytes() } else { key };
@@ -234,6 +239,11 @@ impl App for KvApp {
 
     fn parse(&self, text: &str) -> Option<Ask> {
         if let Some(operation) = orders::parse(text) {
+            return Some(Ask { operation, read_only: false });
+        }
+        if text == "time" {
+            let mut operation = Vec::new();
+            Further::Time.encode(&mut operation);
             return Some(Ask { operation, read_only: false });
         }
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -393,10 +403,13 @@ impl KvDouble {
 }
 
 impl Double for KvDouble {
-    fn execute(&mut self, _cx: &Context, operation: &[u8]) -> Vec<u8> {
+    fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
         let operation = match Asked::decode(operation) {
             Ok(Asked::Operation(operation)) => operation,
             Ok(Asked::Command(command)) => return self.command(&command),
+            Ok(Asked::Further(Further::Time)) => {
+                return answer(&Answer::Value((cx.time_ns / 1000).to_string().as_bytes()));
+            }
             Ok(Asked::Further(further)) => unreachable!("nobody draws {further:?}"),
             Ok(Asked::Elements(elements)) => unreachable!("nobody draws {elements:?}"),
             Err(_) => return answer(&Answer::Failed(Failure::Malformed)),

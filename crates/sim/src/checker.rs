@@ -10,7 +10,7 @@
 //! | I16 I18 equal digests at equal checkpoints, of committed effects only | [`checkpoint`] |
 //! | I5 I7 I8 I19 VC-5 RC-5 what may be said, across restarts | [`invariants`] |
 //! | PC-1 what commits has a quorum of COMMITs of one view | [`one_view`] |
-//! | RC-11a no vote in a view that rests on a life that has ended | [`ended`] |
+//! | RC-11 RC-11a a life begins when its request has committed; no vote in a view that rests on a life that has ended | [`ended`] |
 //! | I4 no new view that could be made leaves out what has committed | [`omniscient`] |
 //! | I11 I3 what leaves, and what has committed, is on disks | [`promises`] |
 //! | RO-4 D5 nobody answers below what it has shown, or announces what its disk has not | [`shown`] |
@@ -189,9 +189,7 @@ impl Checkers {
         self.facts[id.index()].forget();
         self.votes.forgot(id);
         self.shown.restarted(id, SeqNum(0));
-        if let Some(promises) = &mut self.promises {
-            promises.forgot(id);
-        }
+        self.promises.iter_mut().for_each(|promises| promises.forgot(id));
     }
 
     /// Replica `id` lies from now on.
@@ -248,7 +246,8 @@ impl Checkers {
             Milestone::Committed { seq, digest } => {
                 let on_disks = promises.as_ref().map_or(Ok(()), |p| p.committed(facts, id, seq, digest));
                 let truthful = |id: ReplicaId| facts[id.index()].correct && !facts[id.index()].was_faulty;
-                let in_one_view = one_view.committed(id, seq, digest, truthful);
+                let own = |view| promises.as_ref().is_none_or(|p| p.has_prepared_in(id, (view, seq, digest)));
+                let in_one_view = one_view.committed(id, seq, digest, own, truthful);
                 let in_one_view = in_one_view.map_err(|text| Violation::new("one view (PC-1)", text, &[id]));
                 agreement.committed(facts, id, seq, digest).and(on_disks).and(in_one_view)
             }
@@ -371,12 +370,15 @@ impl Checkers {
         }
     }
 
+    /// Says whether what replica `id` takes for the lives of the others follows from what it has executed (RC-11).
+    pub fn lives(&self, id: ReplicaId, table: &quorate_pbft::lives::Table) -> Verdict {
+        self.exactly_once.lives.known_at(&self.facts[id.index()], table)
+    }
+
     /// An image of the state of replica `id` after `seq` is on its disk.
     pub fn kept(&mut self, id: ReplicaId, seq: SeqNum) {
         self.facts[id.index()].keep(seq);
-        if let Some(promises) = &mut self.promises {
-            promises.imaged(id, seq);
-        }
+        self.promises.iter_mut().for_each(|promises| promises.imaged(id, seq));
     }
 
     /// Replica `id` wants a message sent. It may still wait for the disk.

@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use quorate_pbft::Config;
 use quorate_process::{ImagePace, KeySource};
 use quorate_service::registry::Client;
-use quorate_wire::digest::ClusterId;
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 use quorate_wire::{ClientId, Cluster, Door, Principal, ReplicaId};
 
 use crate::adversary::Liar;
-use crate::adversary::maker::LiarMaker;
+use crate::adversary::maker::{CLUSTER_ID, LiarMaker};
 use crate::disk::Pace;
 use crate::network::Profile;
 use crate::rng::Rng;
-
-/// Names every simulated cluster.
-pub(crate) const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
 
 /// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
 pub type TaskTime = (u64, u64);

@@ -65,7 +65,7 @@ fn main() -> Result<()> {
         // The history checker at work: it finds what a liar brings about.
         Some("liars") => println!("{}", swarm(LIED_TO, 2000)?.context("no seed was found")?),
         Some("cell") => print("simulated", &cell(1000).run().map_err(anyhow::Error::msg)?),
-        Some("sockets") => print("sockets", &sockets::register(&cell(200), Signatures::Emulated)?.row),
+        Some("sockets") => print("sockets", &sockets::register(&cell(200), Signatures::Emulated, None)?.row),
         _ => bail!("usage: own_register swarm | liars | cell | sockets"),
     }
     Ok(())
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(swarm(GUEST, 200).unwrap(), None);
         assert!(swarm(LIED_TO, 200).unwrap().unwrap().contains("violation"));
         let simulated = cell(40).run().unwrap();
-        let real = sockets::register(&cell(10), Signatures::Emulated).unwrap().row;
+        let real = sockets::register(&cell(10), Signatures::Emulated, None).unwrap().row;
         for row in [simulated, real] {
             assert_eq!(row.verdict, Ok(()));
             assert!(row.latency.mean() > 1.0 && row.signs < 0.1, "{row:?}");

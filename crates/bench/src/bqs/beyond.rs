@@ -171,7 +171,15 @@ fn on_sockets(signatures: Signatures, settings: Settings, report: &mut Report) -
         for arm in REGISTERS {
             for faults in [(1, 0), (1, 1)] {
                 let (place, think) = (On::Sockets(signatures), 2000);
-                rows.push(Point { think, place, ..Point::new(arm, kind, faults, operations) }.measure()?);
+                rows.push(
+                    Point {
+                        think,
+                        place,
+                        cable: settings.cable,
+                        ..Point::new(arm, kind, faults, operations)
+                    }
+                    .measure()?,
+                );
             }
         }
     }

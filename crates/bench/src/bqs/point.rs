@@ -11,6 +11,7 @@ use quorate_quorum_sim::profile::Profile;
 
 use super::smr::{Faulty, SmrCell};
 use super::sockets::{self, Measured};
+use crate::cable::Cable;
 use crate::report::{Cell, Row};
 use crate::signatures::Signatures;
 
@@ -91,6 +92,8 @@ pub(super) struct Point {
     pub(super) think: u64,
     pub(super) placement: Placement,
     pub(super) place: Place,
+    /// On sockets: the links of the machines.
+    pub(super) cable: Option<Cable>,
 }
 
 impl Point {
@@ -111,6 +114,7 @@ impl Point {
             think: 20_000,
             placement: Placement::Own,
             place: Place::Simulated,
+            cable: None,
         }
     }
 
@@ -130,7 +134,7 @@ impl Point {
                     Place::Simulated => {
                         simulated(cell.run().map_err(|says| anyhow!("{}: {says}", self.title()))?)
                     }
-                    Place::Sockets(signatures) => sockets::register(&cell, signatures)?,
+                    Place::Sockets(signatures) => sockets::register(&cell, signatures, self.cable)?,
                 }
             }
             Arm::Smr | Arm::SmrUnbatched | Arm::SmrEarly => {
@@ -144,7 +148,7 @@ impl Point {
                 (cell.batching, cell.tentative) = (self.arm != Arm::SmrUnbatched, self.arm == Arm::SmrEarly);
                 match self.place {
                     Place::Simulated => simulated(cell.run()?),
-                    Place::Sockets(_) => sockets::replication(&cell)?,
+                    Place::Sockets(_) => sockets::replication(&cell, self.cable)?,
                 }
             }
         };

@@ -1,8 +1,9 @@
 //! Cells on real sockets (§9, §11.3 of `docs/quorum.md`): each process is a thread with connections of its own on loopback
-//! TCP, and emulates a machine of 2006, or works as fast as this machine does. The processes, liars, settings and
+//! TCP or behind a link (`hosts.rs`), and emulates a machine of 2006, or works as fast as this machine does. The processes, liars, settings and
 //! checkers are those of the simulator.
 
 pub(super) mod clock;
+pub mod hosts;
 mod mesh;
 mod register;
 mod replication;
@@ -30,12 +31,14 @@ use quorate_quorum_sim::stats::Samples;
 use quorate_wire::{ClientId, Principal};
 
 use self::clock::{Clock, Lateness, Machine, Prices};
+use self::hosts::Hosts;
 use self::register::{Parts, Register};
 use self::replication::Replication;
 use self::rsa::Long;
 use self::station::{Berth, Job, Resident, Seen, Shared, Station};
 use super::smr::start::Started;
 use super::smr::{Faulty, SmrCell};
+use crate::cable::Cable;
 use crate::signatures::Signatures;
 
 /// No operation takes longer.
@@ -77,6 +80,7 @@ struct Seat {
 
 /// The processes of a cell, servers first, and what clients do.
 struct Plan {
+    cable: Option<Cable>,
     seats: Vec<Seat>,
     servers: usize,
     prices: Prices,
@@ -122,8 +126,8 @@ fn jobs(load: &Load, clients: usize) -> (Vec<(usize, Job)>, usize) {
 ///
 /// # Errors
 ///
-/// The cell makes no sense, the sockets failed, or an operation did not end.
-pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
+/// The cell makes no sense, the sockets or the links failed, or an operation did not end.
+pub fn register(cell: &Cell, signatures: Signatures, cable: Option<Cable>) -> Result<Measured> {
     let settings = Arc::new(cell.settings().map_err(|says| anyhow!(says))?);
     let load = &cell.load;
     let servers = settings.thresholds.servers().count();
@@ -169,6 +173,7 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
     }
     let (jobs, measured) = jobs(load, clients);
     Plan {
+        cable,
         seats,
         servers,
         prices: prices(signatures),
@@ -185,24 +190,24 @@ pub fn register(cell: &Cell, signatures: Signatures) -> Result<Measured> {
 ///
 /// # Errors
 ///
-/// The cell makes no sense, the sockets failed, or an operation did not end.
-pub fn replication(cell: &SmrCell) -> Result<Measured> {
+/// The cell makes no sense, the sockets or the links failed, or an operation did not end.
+pub fn replication(cell: &SmrCell, cable: Option<Cable>) -> Result<Measured> {
     if cell.faulty != Faulty::Proposer {
-        return replicated(cell, cell.load.seed);
+        return replicated(cell, cell.load.seed, cable);
     }
     // Each operation is the first one of a new cluster, so that each begins with this leader.
     let mut all = Vec::new();
     for count in 0..cell.load.operations {
         let mut one = cell.clone();
         (one.load.operations, one.load.warm_up) = (1, 0);
-        all.push(replicated(&one, cell.load.seed.wrapping_add(u64::try_from(count)? << 20))?);
+        all.push(replicated(&one, cell.load.seed.wrapping_add(u64::try_from(count)? << 20), cable)?);
     }
     let rows: Vec<Row> = all.iter().map(|one| one.row.clone()).collect();
     let late = all.iter().filter_map(|one| one.late_us).reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
     Ok(Measured { row: super::smr::merge(&rows)?, late_us: late })
 }
 
-fn replicated(cell: &SmrCell, seed: u64) -> Result<Measured> {
+fn replicated(cell: &SmrCell, seed: u64, cable: Option<Cable>) -> Result<Measured> {
     let load = &cell.load;
     let Started { hosts, .. } = Started::new(cell, seed)?;
     let servers = usize::from(3 * load.f + 1);
@@ -222,6 +227,7 @@ fn replicated(cell: &SmrCell, seed: u64) -> Result<Measured> {
     }
     let (jobs, measured) = jobs(load, clients);
     Plan {
+        cable,
         seats,
         servers,
         prices: Prices::OF_2006,
@@ -240,6 +246,7 @@ struct Running {
     orders: Vec<Sender<Job>>,
     told: Receiver<()>,
     threads: Vec<JoinHandle<std::io::Result<(Seen, mesh::Ends)>>>,
+    _hosts: Option<Hosts>,
 }
 
 impl Running {
@@ -296,7 +303,10 @@ impl Plan {
         let (tell, told) = channel();
         let (clock, prices) = (Clock::new(), self.prices);
         let mut machines: BTreeMap<usize, Arc<Machine>> = BTreeMap::new();
-        let ends = mesh::connect(self.servers, self.seats.len())?;
+        let at: Vec<usize> = self.seats.iter().map(|seat| seat.machine).collect();
+        let count = at.iter().max().map_or(0, |last| last + 1);
+        let hosts = self.cable.map(|cable| Hosts::new(count, cable)).transpose()?;
+        let ends = mesh::connect(self.servers, &at, hosts.as_ref())?;
         let (mut orders, mut threads) = (Vec::new(), Vec::new());
         for ((number, seat), ends) in (0..).zip(self.seats.drain(..)).zip(ends) {
             let (order, jobs) = channel();
@@ -315,7 +325,7 @@ impl Plan {
             orders.push(order);
             threads.push(std::thread::spawn(move || station.run()));
         }
-        Ok(Running { shared, orders, told, threads })
+        Ok(Running { shared, orders, told, threads, _hosts: hosts })
     }
 
     fn run(mut self) -> Result<Measured> {
@@ -396,7 +406,8 @@ mod tests {
             for kind in [Kind::Read, Kind::Write] {
                 let mut cell = cell(protocol, kind, 4);
                 cell.load.think = 40_000;
-                let (there, here) = (cell.run().unwrap(), register(&cell, Signatures::Emulated).unwrap());
+                let (there, here) =
+                    (cell.run().unwrap(), register(&cell, Signatures::Emulated, None).unwrap());
                 assert_eq!(here.row.verdict, Ok(()));
                 let near = |a: f64, b: f64| (a - b).abs() <= 0.35 * b.max(1.0);
                 let name = protocol.name();
@@ -419,7 +430,7 @@ mod tests {
                 let mut cell = cell(protocol, Kind::Read, 10);
                 (cell.faulty, cell.load.readers, cell.load.writer) = (1, 1, true);
                 cell.load.placement = quorate_quorum_sim::placement::Placement::Five;
-                let measured = register(&cell, signatures).unwrap();
+                let measured = register(&cell, signatures, None).unwrap();
                 assert_eq!(measured.row.verdict, Ok(()), "{}", protocol.name());
                 assert!(measured.late_us.is_none() && measured.row.latency.len() == 10);
                 if protocol == OPTIMIZED {
@@ -439,7 +450,7 @@ mod tests {
         ] {
             let mut cell = SmrCell::new(1, kind, Model::sim2006(0));
             (cell.load.operations, cell.load.warm_up, cell.faulty) = (3, 1, faulty);
-            let Measured { row, .. } = replication(&cell).unwrap();
+            let Measured { row, .. } = replication(&cell, None).unwrap();
             assert_eq!(row.verdict, Ok(()));
             let mean = row.latency.mean();
             assert!(mean > 4.0 && (faulty == Faulty::Proposer) == (mean > 40.0), "{faulty:?} {mean}");

@@ -28,7 +28,8 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
+    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
+    /// writes that it prepared before can become visible. Slower
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
@@ -55,8 +56,8 @@ enum Measure {
 ///   lan             the local network of BQS08, from 2006 (the default)
 ///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
 ///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
-///   geo:FILE        delays between places of your own: a line of FILE for each server, and one for the clients. It has
-///                   the delays in milliseconds to each server and to the clients, separated by commas
+///   geo:FILE        delays between places of your own. FILE has a line for each server, and one for the clients. Each
+///                   line has the delays to each server and to the clients, in milliseconds, separated by commas
 ///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
 ///                   Sending or receiving a message takes LAMBDA units, 0 to 1000
 ///

@@ -19,7 +19,7 @@ use crate::{out, values};
 /// signatures of an operation.
 ///
 /// The figures are valid only on an idle machine. The first and the last line show the round trip of a datagram
-/// (`polled echo`). On an idle machine, both lines show about the same time.
+/// (`polled echo`). If the two times differ much, the speed of the machine changed during the run.
 ///
 /// With --blocking, client and servers share one core, and sleep until a message arrives. Messages, bytes and
 /// signatures are then counted at the client only, otherwise at the client and the servers.

@@ -16,19 +16,22 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients, and limits what they can do after they were stopped; slower
+    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
+    /// writes that it prepared before can become visible. Slower
     BftBc,
 }
 
 /// A variant of bft-bc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum VariantName {
-    /// A write has three phases. After a Byzantine client has been stopped, at most one more write of it can appear
+    /// A write has three phases. After a Byzantine client has been stopped, at most one of its writes can become
+    /// visible
     Base,
-    /// A write has two phases, or three if writes overlap. As base, but at most two more writes can appear
+    /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
     Optimized,
-    /// A write has three phases. As base, but no write can appear after other clients have completed two writes
+    /// A write has three phases. Once other clients have completed two writes, one after the other, no write of a
+    /// stopped client can become visible any more
     Strong,
     /// The phases of optimized, with the limit of strong
     StrongOptimized,

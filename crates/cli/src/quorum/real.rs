@@ -69,7 +69,7 @@ pub(super) struct Init {
     /// Number of clients to create keys for
     #[arg(long, default_value_t = 4)]
     clients: u16,
-    /// What servers write to disk before they answer
+    /// What servers write to disk before they answer. sync: everything. async and memory: less, for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -111,8 +111,9 @@ impl Init {
 
 /// Run one server of registers in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it. A server that was killed restarts with everything that it acknowledged. A server that
-/// lost its disk fetches all values from the other servers, and answers no reads until then.
+/// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
+/// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
+/// that has lost data fetches all values from the other servers, and answers no reads until then.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -350,8 +351,12 @@ fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) ->
 
 /// Returns the directory of the client with the highest number: the others are for users.
 pub(super) fn observer(dir: &Path) -> Result<PathBuf, Failure> {
-    let clients = (0..).map(|number: u64| dir.join(format!("client-{number}")));
-    clients.take_while(|path| path.is_dir()).last().ok_or_else(|| {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let clients = entries.filter_map(|entry| {
+        let number: u64 = entry.file_name().to_str()?.strip_prefix("client-")?.parse().ok()?;
+        entry.path().is_dir().then(|| (number, entry.path()))
+    });
+    clients.max().map(|(_, path)| path).ok_or_else(|| {
         Failure::new(Code::Unreadable, "no register here")
             .at(dir.display().to_string())
             .next("quorate quorum up      or name the register's directory with --dir")
@@ -442,5 +447,24 @@ impl Seen {
             })
         });
         std::iter::once(all).chain(each).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    /// A machine may have the directory of one client only, whatever its number.
+    #[test]
+    fn status_takes_the_client_with_the_highest_number() {
+        let dir = std::env::temp_dir().join(format!("quorate-observer-{}", std::process::id()));
+        assert!(observer(&dir).is_err(), "nothing is here");
+        for name in ["client-2", "client-10", "client-x", "server-30"] {
+            std::fs::create_dir_all(dir.join(name)).unwrap();
+        }
+        std::fs::write(dir.join("client-11"), "a file").unwrap();
+        assert_eq!(observer(&dir).ok(), Some(dir.join("client-10")));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

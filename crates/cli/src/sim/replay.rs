@@ -68,7 +68,7 @@ pub(crate) struct Replay {
     /// Show only events of this request, such as c0:1
     #[arg(long, value_name = "C:T", value_parser = values::request)]
     request: Option<RequestName>,
-    /// Draw the run with a column for each node
+    /// Draw the run with a column for each client lane and replica
     #[arg(long)]
     lanes: bool,
     /// Use only the faults of the first version of the swarm, to repeat an old seed

@@ -69,7 +69,7 @@ pub(crate) struct Run {
     /// Number of runs in parallel (default: one per core)
     #[arg(long, value_name = "N", value_parser = values::count)]
     jobs: Option<u64>,
-    /// Draw the run with a column for each node; needs --seed
+    /// Draw the run with a column for each client lane and replica; needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
     /// Use only the faults of the first version of the swarm, to repeat an old seed

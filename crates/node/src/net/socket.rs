@@ -6,13 +6,14 @@
 //!
 //! Nothing blocks: a datagram without buffer space is lost, as on any network.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use quorate_wire::{Principal, Source};
 
 use crate::net::side_channel::SideChannel;
@@ -22,6 +23,8 @@ use quorate_process::{Directory, Place};
 
 /// Maximum length of a datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+/// The shortest wait in the receiving call itself: its time-out counts the ticks of the scheduler, up to 10 ms each.
+const WAIT_MS_MIN: u16 = 16;
 /// Size of the receive buffer, in bytes, if the kernel allows that much.
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -42,6 +45,8 @@ pub struct Socket {
     frame: Vec<u8>,
     /// The connection that has brought it, until it is judged.
     connection: Option<u64>,
+    /// The receiving call waits this number of milliseconds. 0: it never waits.
+    waits_ms: u16,
 }
 
 impl Socket {
@@ -65,6 +70,7 @@ impl Socket {
             long: None,
             frame: Vec::new(),
             connection: None,
+            waits_ms: 0,
         };
         socket.follow(directory)?;
         Ok(socket)
@@ -143,12 +149,56 @@ impl Socket {
     /// The socket has failed.
     #[inline]
     pub fn receive(&mut self) -> io::Result<Option<(Source, &[u8])>> {
-        if let Some(long) = self.long.as_ref().and_then(SideChannel::take) {
-            self.judge(None); // the one before, if nobody has
-            (self.frame, self.connection) = (long.frame, Some(long.connection));
-            return Ok(Some((source(long.from), &self.frame)));
+        if let Some(from) = self.take_long() {
+            return Ok(Some((from, &self.frame)));
         }
-        match self.inbound.recv_from(&mut self.buffer) {
+        let received = if self.waits_ms == 0 {
+            self.inbound.recv_from(&mut self.buffer)
+        } else {
+            receive_now(&self.inbound, &mut self.buffer)
+        };
+        self.received(received)
+    }
+
+    /// The same, but waits for a datagram, `wait_ms` milliseconds at most: one system call instead of a wait and a receive.
+    /// A short wait costs both calls. A wait may end early, without a datagram.
+    ///
+    /// # Errors
+    ///
+    /// The socket has failed.
+    #[inline]
+    pub fn receive_within(&mut self, wait_ms: u16) -> io::Result<Option<(Source, &[u8])>> {
+        if let Some(from) = self.take_long() {
+            return Ok(Some((from, &self.frame)));
+        }
+        if wait_ms < WAIT_MS_MIN {
+            self.wait(wait_ms, None)?;
+            return self.receive();
+        }
+        // A power of two, so that it is set once and not at each wait.
+        let ms = 1 << wait_ms.ilog2();
+        if self.waits_ms != ms {
+            self.inbound.set_read_timeout(Some(Duration::from_millis(ms.into())))?;
+            self.inbound.set_nonblocking(false)?;
+            self.waits_ms = ms;
+        }
+        let received = self.inbound.recv_from(&mut self.buffer);
+        // An empty one may announce a frame of the side channel.
+        if matches!(received, Ok((0, _))) { self.receive() } else { self.received(received) }
+    }
+
+    /// Takes a frame of the side channel if one is there, and returns where it came from.
+    #[inline]
+    fn take_long(&mut self) -> Option<Source> {
+        let long = self.long.as_ref().and_then(SideChannel::take)?;
+        self.judge(None); // the one before, if nobody has
+        (self.frame, self.connection) = (long.frame, Some(long.connection));
+        Some(source(long.from))
+    }
+
+    #[inline]
+    fn received(&self, received: io::Result<(usize, SocketAddr)>) -> io::Result<Option<(Source, &[u8])>> {
+        match received {
             Ok((len, from)) => Ok(self.buffer.get(..len).map(|datagram| (source(from), datagram))),
             Err(error) if error.kind() == ErrorKind::WouldBlock || is_passing(&error) => Ok(None),
             Err(error) => Err(error),
@@ -213,6 +263,18 @@ impl Transport for Socket {
     }
 }
 
+/// Takes a datagram from a socket that waits, if one is there.
+fn receive_now(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let received = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut parts, None, flags)?;
+    let from = received.address.as_ref().and_then(|from| {
+        let v4 = from.as_sockaddr_in().map(|v4| SocketAddr::from(std::net::SocketAddrV4::from(*v4)));
+        v4.or_else(|| from.as_sockaddr_in6().map(|v6| SocketAddr::from(std::net::SocketAddrV6::from(*v6))))
+    });
+    Ok((received.bytes, from.ok_or(ErrorKind::InvalidData)?))
+}
+
 /// Returns where a datagram came from, as the authenticator counts sources.
 #[inline]
 fn source(from: SocketAddr) -> Source {
@@ -252,6 +314,38 @@ mod tests {
         let (again, datagram) = b.receive().unwrap().unwrap();
         assert_eq!((again, datagram), (from, &b"two"[..]));
         assert_eq!(b.receive().unwrap(), None);
+    }
+
+    /// Waiting in the receiving call changes nothing for the calls that do not wait.
+    #[test]
+    fn a_socket_that_waits_receives_without_waiting_too() {
+        let mut b = Socket::open(any(), &Directory::new(&[])).unwrap();
+        let directory = Directory::new(&[b.address().unwrap()]);
+        let mut a = Socket::open(any(), &directory).unwrap();
+        let to = directory.replicas().next().unwrap();
+        let mut source = None;
+        for wait_ms in [0, WAIT_MS_MIN - 1, WAIT_MS_MIN, 50, 50, WAIT_MS_MIN] {
+            assert_eq!(b.receive_within(wait_ms).unwrap(), None, "{wait_ms}");
+            a.send(to, b"one");
+            a.send(to, b"two");
+            let end = Instant::now() + Duration::from_secs(20);
+            let from = loop {
+                if let Some((from, datagram)) = b.receive_within(wait_ms).unwrap() {
+                    assert_eq!(datagram, b"one");
+                    break from;
+                }
+                assert!(Instant::now() < end);
+            };
+            assert_eq!(*source.get_or_insert(from), from);
+            assert_eq!(b.receive().unwrap(), Some((from, &b"two"[..])));
+            // The fastest of many: a busy machine may delay some.
+            let fastest = (0..100).map(|_| {
+                let begin = Instant::now();
+                assert_eq!(b.receive().unwrap(), None);
+                begin.elapsed()
+            });
+            assert!(fastest.min() < Some(Duration::from_millis(WAIT_MS_MIN.into())));
+        }
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(super) struct Patience {
     /// A smoothed 99th percentile: pulled up by an eighth of what exceeds it, down by a
     /// 99 times smaller share of what it exceeds.
     slow_ns: u64,
+    /// What nearly all exceed: pulled down by an eighth of what stays below it, and up very slowly. Nobody can answer much
+    /// faster, and no primary can raise it soon.
+    fast_ns: u64,
     observations: u32,
     /// The request before had to be sent again.
     was_resent: bool,
@@ -35,7 +38,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn new(config: &Config) -> Self {
         let (min_ns, max_ns) = (config.client_timeout_min_ns, config.client_timeout_max_ns);
-        Self { min_ns, max_ns, slow_ns: 0, observations: 0, was_resent: false }
+        Self { min_ns, max_ns, slow_ns: 0, fast_ns: 0, observations: 0, was_resent: false }
     }
 
     /// Records the time from sending a request to its result, from the first time and from the last one, and how often it
@@ -48,14 +51,27 @@ impl Patience {
     /// single one counts as more than twice the estimate. A primary that is lost holds one request of every lane up
     /// for as long as it takes to replace it, and that says nothing about the next one: taken at its word, it would
     /// make the next loss be noticed so much later. So one that was sent again does not count, unless the one before
-    /// was, too: if all take longer, the estimate doubles with every half a dozen.
+    /// was, too: if all take longer, the estimate doubles with every half a dozen. And if two in a row are answered at once
+    /// when they are sent again, then waiting is in vain, as for a primary that ignores a client until the others know of
+    /// its request: the estimate halves (L33).
     pub(super) fn observe(&mut self, all_ns: u64, last_ns: u64, again: u32) {
         let young = self.observations < OBSERVATIONS_MIN;
-        let needless = again == 1 && last_ns < self.slow_ns / 2;
+        let needless = again == 1 && last_ns < mutant!(M164, self.fast_ns, self.slow_ns) / 2;
         let (latency_ns, resent) = if needless { (all_ns, false) } else { (last_ns, again > 0) };
         let again = core::mem::replace(&mut self.was_resent, resent);
         if resent && !again && !young {
             return;
+        }
+        if resent && again && last_ns < self.slow_ns / 8 && !young {
+            self.slow_ns = (self.slow_ns / 2).max(last_ns);
+            return;
+        }
+        if !resent {
+            let (above, below) =
+                (latency_ns.saturating_sub(self.fast_ns), self.fast_ns.saturating_sub(latency_ns));
+            let first = self.observations == 0 || self.fast_ns == 0;
+            self.fast_ns += if first { above } else { (above / 800).min(self.fast_ns / 256) };
+            self.fast_ns -= below / 8;
         }
         let most = self.slow_ns.max(self.min_ns / 2).saturating_mul(2);
         let latency_ns = if young { latency_ns } else { latency_ns.min(most) };
@@ -94,10 +110,14 @@ impl Patience {
 /// Whether requests carry signatures (AU-5).
 ///
 /// A replica that could not authenticate a request expects signatures of its client for a time. A
-/// client that had to sign keeps doing so for a while: otherwise it would pay two time-outs a request. If
-/// it had to again soon after, the next while is twice as long, as is the probation.
+/// client that had to sign twice in a row keeps doing so for a while: otherwise it would pay two time-outs a request.
+/// Once may be for another reason, as when many clients start at the same time, and signatures would make that worse:
+/// they cost far more than what they replace. If it had to again soon after the while, the next one is twice as long, as
+/// is the probation.
 #[derive(Debug, Default)]
 pub(super) struct Signing {
+    /// The request before had to be signed.
+    had_to: bool,
     until_ns: u64,
     span_ns: u64,
 }
@@ -108,11 +128,17 @@ impl Signing {
         now.mono_ns < self.until_ns
     }
 
-    /// A request was answered only after it had been signed.
-    pub(super) fn had_to(&mut self, now: Now) {
+    /// A request was answered, and only after it had been signed if it `had_to` be. Returns whether the next ones carry
+    /// signatures from now on.
+    pub(super) fn note_answered(&mut self, now: Now, had_to: bool) -> bool {
         let again = now.mono_ns < self.until_ns.saturating_add(self.span_ns);
+        let before = core::mem::replace(&mut self.had_to, had_to);
+        if !(had_to && (before || again)) {
+            return false;
+        }
         self.span_ns = if again { self.span_ns.saturating_mul(2) } else { 0 }.clamp(SIGN_MIN_NS, SIGN_MAX_NS);
         self.until_ns = now.mono_ns.saturating_add(self.span_ns);
+        true
     }
 }
 
@@ -225,20 +251,41 @@ mod tests {
         assert_eq!(wait(&p, 0), 10_000 * MS);
     }
 
+    /// L33: a primary makes requests slow, and then ignores the client until it has sent each of them to all.
+    #[test]
+    fn l33_a_time_out_that_is_in_vain_becomes_shorter() {
+        let mut p = patience();
+        for ms in (0..40).map(|_| 2).chain((0..60).map(|_| 600)) {
+            p.observe(ms * MS, ms * MS, 0);
+        }
+        let long = wait(&p, 0);
+        assert!(long > 1_000 * MS, "{} ms", long / MS);
+        for _ in 0..12 {
+            let once = wait(&p, 0);
+            p.observe(once + 2 * MS, 2 * MS, 1);
+        }
+        assert!(wait(&p, 0) < 20 * MS, "{} ms", wait(&p, 0) / MS);
+    }
+
     /// AU-5: it keeps signing for a while, longer each time that it has to again.
     #[test]
     fn a_client_that_had_to_sign_goes_on_for_a_while() {
         let at = |seconds: u64| Now { mono_ns: seconds * 1000 * MS, wall_ns: 0 };
         let mut s = Signing::default();
         assert!(!s.is_on(at(0)));
-        s.had_to(at(10));
+        assert!(!s.note_answered(at(9), true) && !s.is_on(at(9)), "once may be for another reason");
+        assert!(s.note_answered(at(10), true));
         assert!(s.is_on(at(11)) && !s.is_on(at(12)));
-        s.had_to(at(13));
+        assert!(!s.note_answered(at(11), false), "signed from the start");
+        assert!(s.note_answered(at(13), true), "soon after the while, once is enough");
         assert!(s.is_on(at(16)) && !s.is_on(at(17)));
-        s.had_to(at(100));
+        for second in [98, 100] {
+            assert!(!s.note_answered(at(second), false) && !s.note_answered(at(second), true), "no row");
+        }
+        assert!(s.note_answered(at(100), true));
         assert!(s.is_on(at(101)) && !s.is_on(at(102)));
         for second in 103..400 {
-            s.had_to(at(second));
+            s.note_answered(at(second), true);
         }
         assert!(!s.is_on(at(399 + 301)), "never longer than five minutes");
     }

@@ -231,10 +231,15 @@ impl Slot {
     /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch
     /// for the requests of a batch; one of them is correct.
     pub(crate) fn accept_vouched(&mut self, f: usize) {
-        let Some(proposal) = &mut self.proposal else { return };
-        if !proposal.authentic {
-            proposal.authentic = f > 0 && self.prepares.count(&proposal.digest) >= f;
+        let Some(digest) = self.proposal.as_ref().filter(|p| !p.authentic).map(|p| p.digest) else { return };
+        if self.is_vouched(&digest, f) {
+            self.vouch();
         }
+    }
+
+    /// Returns whether f backups have prepared `digest`: with the primary that is f + 1 replicas, so a correct one.
+    pub(crate) fn is_vouched(&self, digest: &Digest, f: usize) -> bool {
+        f > 0 && self.prepares.count(digest) >= f
     }
 
     /// A REQ-REJECT is sent for the proposal. Says whether it is the first.

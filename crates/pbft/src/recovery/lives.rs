@@ -65,6 +65,11 @@ impl Table {
         }
     }
 
+    /// Returns those that have had more than one life, by increasing replica.
+    pub fn entries(&self) -> &[(ReplicaId, Lives)] {
+        &self.entries
+    }
+
     /// Notes that a recovery request of `replica` was executed.
     pub fn open(&mut self, replica: ReplicaId, life: Life, floor: ViewNum) {
         match self.entries.binary_search_by_key(&replica, |(of, _)| *of) {
@@ -133,9 +138,14 @@ impl LivesKnown {
         core::mem::take(&mut self.news)
     }
 
+    /// Returns the newest table of a committed state, if one is known.
+    pub(crate) fn newest_known(&self) -> Option<&Table> {
+        self.tables.last_key_value().map(|(_, table)| table)
+    }
+
     /// Returns the newest table of a committed state.
     pub(crate) fn newest(&self) -> Table {
-        self.tables.last_key_value().map(|(_, table)| table.clone()).unwrap_or_default()
+        self.newest_known().cloned().unwrap_or_default()
     }
 
     /// Returns the table of the state after `seq`; none if that state is older than what is known.

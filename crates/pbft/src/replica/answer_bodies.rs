@@ -74,7 +74,10 @@ impl Replica {
         let in_log = place.and_then(|seq| self.log.get(seq)).and_then(|slot| slot.batch(digest));
         let here = in_log.or_else(|| self.bodies.batch(digest)).cloned();
         let batch = here.or_else(|| self.archive.batch(digest))?;
-        if !self.peers.allow(to, now.mono_ns, batch.payload().len(), &self.config) {
+        let (at, len) = (now.mono_ns, batch.payload().len());
+        let executed = place.filter(|seq| *seq <= self.exec.executed());
+        let copy = executed.is_some_and(|seq| self.peers.allow_copy(to, at, seq, len, &self.config));
+        if !copy && !self.peers.allow(to, at, len, &self.config) {
             return Some(false);
         }
         out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_batch(&batch, w));

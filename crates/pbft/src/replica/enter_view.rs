@@ -103,7 +103,7 @@ impl Replica {
             None => None,
         };
         if batch.is_none() {
-            self.want_batch(now, digest, out);
+            self.want_batches(now, SeqNum(0), &[digest], out);
         }
         let Some(slot) = self.log.slot_mut(seq) else { return };
         if slot.proposal().is_some() {

@@ -2,6 +2,7 @@
 //! one replica and digests from the others [OSDI99 §5.1], spec §6.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply};
@@ -15,6 +16,9 @@ use crate::order::slot::Slot;
 use crate::replica::Replica;
 use crate::requests::table::Client;
 
+/// The most batches that are asked for at once.
+const BATCHES_AT_ONCE: u64 = 16;
+
 impl Replica {
     /// Passes batches to the executor as far as the log allows: after committed-local is true and "i's
     /// state reflects the sequential execution of all requests with lower sequence numbers"
@@ -26,9 +30,10 @@ impl Replica {
                 None => self.execute_next(now, out),
             };
             if !progressed {
-                return;
+                break;
             }
         }
+        self.peers.note_stalled(now, self.exec.executed(), self.config.pipeline, out);
     }
 
     /// Executes the next batch if it has committed, or tentatively if it has prepared.
@@ -39,7 +44,12 @@ impl Replica {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
                 if self.find_batch(seq, &digest).is_none() {
-                    self.want_batch(now, digest, out);
+                    let next = seq.0..seq.plus(BATCHES_AT_ONCE).0;
+                    let committed =
+                        next.map_while(|n| Some((SeqNum(n), self.log.get(SeqNum(n))?.committed()?)));
+                    let missing = committed.filter(|(seq, digest)| self.find_batch(*seq, digest).is_none());
+                    let missing: Vec<Digest> = missing.map(|(_, digest)| digest).collect();
+                    self.want_batches(now, seq, &missing, out);
                 } else {
                     self.bodies.seek(now, out);
                 }

@@ -33,21 +33,23 @@ impl Replica {
         self.log.get(seq).and_then(|slot| slot.batch(digest)).or_else(|| self.bodies.batch(digest))
     }
 
-    /// Asks for a batch that is needed, until it comes.
-    pub(super) fn want_batch(&mut self, now: Now, digest: Digest, out: &mut Actions) {
-        if self.bodies.want(digest) {
+    /// Asks for batches that are needed, until they come: first a replica that says to have executed `seq`, if any does.
+    pub(super) fn want_batches(&mut self, now: Now, seq: SeqNum, digests: &[Digest], out: &mut Actions) {
+        let new: Vec<Digest> = digests.iter().copied().filter(|digest| self.bodies.want(*digest)).collect();
+        if !new.is_empty() {
             // The first question leaves at once; the timer repeats it to others.
-            let to = self.someone();
-            out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
-                BodyFetch::encode(BodyKind::Batch, &[digest], w);
-            });
+            let own = self.id;
+            let able: Vec<ReplicaId> = self.peers.that_executed(seq).filter(|id| *id != own).collect();
+            let pick = self.rng.below(u64::try_from(able.len()).unwrap_or(0).max(1));
+            let able = usize::try_from(pick).ok().and_then(|pick| able.get(pick).copied());
+            let to = able.unwrap_or_else(|| self.someone_but(own));
+            for some in new.chunks(usize::from(FETCH_DIGESTS_MAX)) {
+                out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
+                    BodyFetch::encode(BodyKind::Batch, some, w);
+                });
+            }
         }
         self.bodies.seek(now, out);
-    }
-
-    /// Returns another replica, chosen randomly.
-    fn someone(&mut self) -> ReplicaId {
-        self.someone_but(self.id)
     }
 
     /// Returns a randomly chosen replica that is neither this one nor `not`, if there is one.

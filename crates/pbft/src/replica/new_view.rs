@@ -69,7 +69,7 @@ impl Replica {
             }
             Decision::Waiting { batches, wants, .. } => {
                 for digest in batches {
-                    self.want_batch(now, digest, out);
+                    self.want_batches(now, SeqNum(0), &[digest], out);
                 }
                 self.ask_for_proofs(now, wants, out);
             }

@@ -153,8 +153,7 @@ impl Replica {
         }
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
         if pending.request().proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
-            self.start_waiting(client, now);
-            self.watch_requests(now, out);
+            self.time(now, client, out);
         } else {
             // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
             // for (TM-2).
@@ -168,6 +167,9 @@ impl Replica {
     /// Counts a request for the request timer, from now on.
     fn start_waiting(&mut self, client: ClientId, now: Now) {
         let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
+        if pending.is_timed() {
+            return;
+        }
         let digest = pending.request().digest;
         let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
         let names = |slot: &&Slot| slot.proposed().is_some_and(|b| b.requests().any(|r| r.digest == digest));
@@ -198,7 +200,7 @@ impl Replica {
         }
     }
 
-    /// Tells all that a request is authentic here, and counts the replicas that do (TM-2).
+    /// Tells all that a request is authentic here, and counts the replicas that do; a signed one needs none (TM-2).
     pub(super) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
         let must_sign = self.clients.must_sign(client, self.config.request_auth, now.mono_ns);
@@ -206,8 +208,12 @@ impl Replica {
         let Some(pending) = entry.pending() else { return };
         let (timestamp, digest) = (pending.request().timestamp, pending.request().digest);
         // No primary will propose what has to be signed and is not, so none is timed for it (AU-5).
-        if pending.is_timed() || must_sign && pending.request().proof != Proof::Signed {
+        let is_signed = pending.request().proof == Proof::Signed;
+        if pending.is_timed() || must_sign && !is_signed {
             return;
+        }
+        if mutant!(M160, is_signed, false) {
+            return self.time(now, client, out); // whatever the others hold (L32)
         }
         // Said again and again: the others may not have known the client yet.
         out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
@@ -246,9 +252,14 @@ impl Replica {
         let vouchers = mutant!(M73, vouchers, 2 * vouchers);
         if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
         {
-            self.start_waiting(client, now);
-            self.watch_requests(now, out);
+            self.time(now, client, out);
         }
+    }
+
+    /// Counts a request for the request timer, and starts that.
+    fn time(&mut self, now: Now, client: ClientId, out: &mut Actions) {
+        self.start_waiting(client, now);
+        self.watch_requests(now, out);
     }
 
     /// The client asks again for what was executed: its reply is in the state (RP-2).

@@ -15,9 +15,12 @@ use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::bit;
 use crate::replica::Replica;
-use crate::status::peers::Incarnation;
+use crate::status::peers::{Answer, Incarnation};
 use crate::view::candidate::Candidate;
 use crate::view::proofs::Shown;
+
+/// The most COMMITTEDs in one answer.
+const COMMITTEDS_MAX: u64 = 128;
 
 impl Replica {
     /// Time for a status, and for a look at what depends on none.
@@ -54,7 +57,7 @@ impl Replica {
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
-        let counter = self.peers.count_status(now);
+        let counter = self.peers.count_status(now, self.exec.executed());
         let echoes = self.peers.seen();
         let first = self.log.stable().next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
@@ -118,7 +121,6 @@ impl Replica {
             out.report(Milestone::SettingsDiffer { of: from });
         }
         self.on_echo(now, from, m.echoes.of(self.id), out);
-        let min = self.config.status_min_ns;
         let stable_before = match self.peers.hear(now, from, m) {
             Ok(before) => before,
             Err(reason) => return out.reject(reason),
@@ -127,17 +129,20 @@ impl Replica {
             self.judge_checkpoints(now, out);
         }
         self.look_at_rejoin(now, out);
-        if !self.peers.may_answer(now, from, m, self.views.view(), min) {
-            return out.reject(Reject::TooSoon);
+        let so_far = (self.views.view(), self.exec.executed());
+        match self.peers.may_answer(now, from, m, so_far) {
+            Answer::Everything => mutant!(M47, self.answer(now, from, m, out), ()),
+            Answer::Next => self.send_committed(now, from, m, out),
+            Answer::Nothing => return out.reject(Reject::TooSoon),
         }
-        mutant!(M47, self.answer(now, from, m, out), ());
         // A replica that is ahead will answer our own (SM-1).
         if m.view > self.views.view() || m.executed > self.exec.executed() {
             self.peers.send_soon(now, out);
         }
     }
 
-    /// Sends a peer what it lacks, in the order of SM-2.
+    /// Sends a peer what it lacks, in the order of SM-2. What leads to a view goes before
+    /// what committed: a replica that is far behind would not get to the NEW-VIEW otherwise.
     fn answer(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let recipient = Recipient::Replica(to);
         // 1, 2. Checkpoints that it may lack; one too far behind needs nothing but the stable one.
@@ -150,27 +155,23 @@ impl Replica {
         if m.stable.plus(self.config.window) < stable {
             return;
         }
-        // What committed here helps it in any view (ST-5).
-        self.send_committed(now, to, m, out);
-        // 3. It is in an older view.
         if m.view < self.views.view() {
+            // 3. It is in an older view.
             let own = bit(self.id);
             // One that follows without a VIEW-CHANGE of its own passes on those of others.
             let set = if self.evidence.senders_for(self.views.view()) & own == 0 { u64::MAX } else { own };
             self.send_view_changes(now, to, self.views.view(), set, out);
-            return self.send_new_view_to(now, to, m.view.next(), 0, out);
-        }
-        if m.view > self.views.view() {
-            return;
-        }
-        // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
-        if !m.normal {
+            self.send_new_view_to(now, to, m.view.next(), 0, out);
+        } else if m.view == self.views.view() && !m.normal {
+            // 5. It waits for the NEW-VIEW of this view: a replica that has it sends it, and what it names (SM-4).
             self.send_view_changes(now, to, self.views.view(), bit(self.id) & !m.have, out);
             self.send_new_view_to(now, to, m.view, m.have, out);
-            return self.send_proofs(now, to, m, out);
+            self.send_proofs(now, to, m, out);
         }
+        // What committed here helps it in any view (ST-5).
+        self.send_committed(now, to, m, out);
         // 4. Both are in normal operation.
-        if self.is_normal() {
+        if m.view == self.views.view() && m.normal && self.is_normal() {
             self.send_votes(now, to, m, out);
         }
     }
@@ -178,7 +179,10 @@ impl Replica {
     fn send_committed(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let view = self.views.view();
         let last = self.exec.executed().min(self.log.high()).min(m.stable.plus(self.config.window));
-        for seq in m.executed.max(m.stable).0.saturating_add(1)..=last.0 {
+        let first = m.executed.max(m.stable);
+        // The batches themselves are to find room as well.
+        let last = last.min(first.plus(COMMITTEDS_MAX));
+        for seq in first.0.saturating_add(1)..=last.0 {
             let seq = SeqNum(seq);
             // What lies below this replica's window may lie in the other's (ST-5).
             let known = self.log.get(seq).map_or_else(|| self.archive.digest_at(seq), Slot::committed);
@@ -189,6 +193,7 @@ impl Replica {
             if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
                 return;
             }
+            self.peers.note_shown(to, seq);
             let committed = Committed { view, seq, digest };
             out.send(Recipient::Replica(to), Kind::Committed, Lsn(0), |w| committed.encode(w));
         }

@@ -63,8 +63,10 @@ impl Replica {
         {
             return;
         }
-        // ST-8: never back, but to repair; what the executor has been given counts, results back or not.
-        if seq <= self.exec.final_to() && !check {
+        // ST-8: never back, but to repair; what the executor has been given counts, results back or not. A target that is
+        // within that already replaces a state with a page that nobody has, and nobody may have it any more (D9).
+        let replaces = self.target.is_active() && !self.target.is_repairing();
+        if seq <= self.exec.final_to() && !check && !replaces {
             return;
         }
         self.fetch(now, (seq, root), check, out);

@@ -1,8 +1,8 @@
 //! Admission of requests: which are new, which wait, and which clients have to sign [OSDI99 §4.1].
 //!
-//! Exactly-once is decided in the replicated state, in order (EX-2). This table is an index of it, rebuilt after a
-//! transfer. It refuses requests that could not execute, holds those that wait, and records which clients are on
-//! probation (AU-5).
+//! Exactly-once is decided in the replicated state, in order (EX-2), by the client table. The request table of this
+//! module is local. It has the timestamps of the client table, and is rebuilt from it after a transfer. It refuses
+//! requests that could not execute, holds those that wait, and records which clients are on probation (AU-5).
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -86,9 +86,9 @@ impl Unproposed {
     }
 }
 
-/// The client lanes. Never more than `clients_max`, and of one principal never more than `lanes_max`: at the bound a
-/// lane with nothing outstanding is forgotten for a new one, which costs nothing but that a request that was executed
-/// is ordered again and found to be (EX-2). The service has bounds of its own.
+/// The request table: the client lanes. Never more than `clients_max`, and of one principal never more than
+/// `lanes_max`. At the bound, a new lane replaces one with nothing outstanding. The cost: if a client repeats an executed
+/// request of the replaced lane, the request is ordered again, and the client table then refuses it (EX-2).
 #[derive(Debug)]
 pub(crate) struct ClientTable {
     clients: BTreeMap<ClientId, Client>,

@@ -17,6 +17,8 @@ const REPLAY_NS: u64 = 1_000 * MS;
 /// The most digests that one peer may ask for in each `status_min_ns`: as many as a pipeline of full batches
 /// names, which is far more than the bytes allow to answer.
 const LOOKUPS_MAX: usize = 8 * 1024;
+/// A replica that catches up may ask, and is answered, this many times in the time in which others may ask once.
+const CATCH_UP_SHARE: u64 = 20;
 
 /// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
 const INCARNATION_RANDOM_BITS: u32 = 20;
@@ -36,6 +38,17 @@ pub(crate) enum Incarnation {
     Old,
 }
 
+/// What a STATUS is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing: it comes too soon.
+    Nothing,
+    /// Everything that it lacks, within the budget.
+    Everything,
+    /// What has committed after all that it was sent before, and it has executed that.
+    Next,
+}
+
 /// What is known of one other replica.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
@@ -44,6 +57,13 @@ struct Peer {
     answered_at: u64,
     /// How far along the views it was when it was last answered: its view, and whether it worked in it.
     answered_in: (ViewNum, bool),
+    /// The highest number for which it was sent a COMMITTED.
+    shown: SeqNum,
+    /// The highest number of which it was sent the batch because it asked.
+    copied: SeqNum,
+    /// Bytes of such batches since `copied_at`.
+    copied_bytes: usize,
+    copied_at: u64,
     /// The latest start of it that was seen.
     start: Start,
     /// When that was seen first.
@@ -72,6 +92,8 @@ struct Peer {
 #[derive(Debug)]
 pub(crate) struct Peers {
     others: Vec<Peer>,
+    /// `f + 1`.
+    weak: usize,
     counter: u64,
     /// This replica's own start.
     own: Start,
@@ -81,6 +103,12 @@ pub(crate) struct Peers {
     soon: bool,
     /// The time between two of this replica's statuses.
     min_ns: u64,
+    /// What a correct one of the others says to have executed.
+    ahead: SeqNum,
+    /// This replica is far behind that, and asks for more as soon as it has executed what it was sent.
+    catches_up: bool,
+    /// What this replica had executed when it last said so.
+    said: SeqNum,
 }
 
 impl Peers {
@@ -88,12 +116,16 @@ impl Peers {
     pub(crate) fn new(cluster: Cluster, min_ns: u64) -> Self {
         Self {
             others: alloc::vec![Peer::default(); cluster.n()],
+            weak: cluster.weak(),
             counter: 0,
             own: Start::default(),
             proven: None,
             sent_at: None,
             soon: false,
             min_ns,
+            ahead: SeqNum(0),
+            catches_up: false,
+            said: SeqNum(0),
         }
     }
 
@@ -138,9 +170,25 @@ impl Peers {
         self.soon = false;
     }
 
+    /// Nothing more can be executed after `executed`. A replica that is over a pipeline behind asks for more as soon as
+    /// it has executed what it was sent, until it has caught up (SM-1).
+    #[inline]
+    pub(crate) fn note_stalled(&mut self, now: Now, executed: SeqNum, pipeline: u64, out: &mut Actions) {
+        if self.ahead <= executed {
+            self.catches_up = false;
+            return;
+        }
+        self.catches_up |= mutant!(M162, self.ahead > executed.plus(pipeline), false);
+        if self.catches_up && executed > self.said && !core::mem::replace(&mut self.soon, true) {
+            let earliest = self.sent_at.map_or(0, |at| at.saturating_add(self.min_ns / CATCH_UP_SHARE));
+            out.push(Action::SetTimer(Timer::Status, Deadline(earliest.max(now.mono_ns))));
+        }
+    }
+
     /// A STATUS is sent. Returns its counter.
-    pub(crate) fn count_status(&mut self, now: Now) -> u64 {
+    pub(crate) fn count_status(&mut self, now: Now, executed: SeqNum) -> u64 {
         self.sent_at = Some(now.mono_ns);
+        self.said = executed;
         self.counter = (self.counter + 1).max(now.wall_ns);
         self.counter
     }
@@ -155,32 +203,82 @@ impl Peers {
         peer.counter = m.counter;
         peer.executed = m.executed;
         peer.heard_at = now.mono_ns.max(1);
-        Ok(core::mem::replace(&mut peer.stable, m.stable))
+        let stable = core::mem::replace(&mut peer.stable, m.stable);
+        self.ahead = self.executed_by(self.weak);
+        Ok(stable)
     }
 
     /// Says whether a peer's STATUS is answered now by a replica in `view`.
     ///
     /// Never the same to the same peer more than once in `min_ns` (SM-2). What it needs in a view that it
-    /// has just come to is not the same: at most two answers for each of this replica's own views.
+    /// has just come to is not the same: at most two answers for each of this replica's own views. Nor is
+    /// what comes after all that it was sent, once it has executed that and is behind `executed`: each number is told that
+    /// way at most once.
     pub(crate) fn may_answer(
         &mut self,
         now: Now,
         from: ReplicaId,
         m: &Status<'_>,
-        view: ViewNum,
-        min_ns: u64,
-    ) -> bool {
-        let Some(peer) = self.others.get_mut(from.index()) else { return false };
+        (view, executed): (ViewNum, SeqNum),
+    ) -> Answer {
+        let min_ns = self.min_ns;
+        let Some(peer) = self.others.get_mut(from.index()) else { return Answer::Nothing };
         let along = (m.view, m.normal);
         let arrives = along > peer.answered_in && m.view <= view;
-        if peer.answered_at != 0 && now.mono_ns < peer.answered_at.saturating_add(min_ns) && !arrives {
-            return false;
-        }
+        let since = |ns: u64| peer.answered_at == 0 || now.mono_ns >= peer.answered_at.saturating_add(ns);
+        let next = peer.shown.max(SeqNum(1))..executed;
+        let answer = if since(min_ns) || arrives {
+            Answer::Everything
+        } else if next.contains(&m.executed) {
+            return Answer::Next;
+        } else {
+            return Answer::Nothing;
+        };
         peer.answered_at = now.mono_ns.max(1);
         if m.view <= view {
             peer.answered_in = peer.answered_in.max(along);
         }
+        answer
+    }
+
+    /// Returns whether `to`, which asks for the batch at `seq`, may be sent it whatever its budget: once for each number of
+    /// those that are executed here, in their order. So a replica can catch up with any rate of requests, and a Byzantine
+    /// one gains no more than one more copy of what was agreed, 64 KiB at a time.
+    pub(crate) fn allow_copy(
+        &mut self,
+        to: ReplicaId,
+        now: u64,
+        seq: SeqNum,
+        len: usize,
+        config: &Config,
+    ) -> bool {
+        let Some(peer) = self.others.get_mut(to.index()) else { return false };
+        if now >= peer.copied_at.saturating_add(config.status_min_ns / CATCH_UP_SHARE) {
+            (peer.copied_at, peer.copied_bytes) = (now, 0);
+        }
+        let fits = peer.copied_bytes == 0 || peer.copied_bytes + len <= config.retransmit_bytes;
+        if seq <= peer.copied || !fits {
+            return false;
+        }
+        peer.copied = seq;
+        peer.copied_bytes += len;
         true
+    }
+
+    /// Returns those that say to have executed `seq`.
+    pub(crate) fn that_executed(&self, seq: SeqNum) -> impl Iterator<Item = ReplicaId> {
+        (0..)
+            .map(ReplicaId::at)
+            .zip(&self.others)
+            .filter(move |(_, peer)| peer.executed >= seq)
+            .map(|(id, _)| id)
+    }
+
+    /// A COMMITTED for `seq` is sent to `to`.
+    pub(crate) fn note_shown(&mut self, to: ReplicaId, seq: SeqNum) {
+        if let Some(peer) = self.others.get_mut(to.index()) {
+            peer.shown = peer.shown.max(seq);
+        }
     }
 
     /// Another replica says which start of this one it has seen last. Says whether that is a later start whose token has

@@ -14,6 +14,8 @@ use quorate_quorum::version::value_digest;
 use super::*;
 use crate::init::{NewRegister, server_dir};
 
+mod lies;
+
 struct TempDir(PathBuf);
 
 impl Drop for TempDir {

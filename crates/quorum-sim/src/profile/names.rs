@@ -103,8 +103,10 @@ impl Profile {
             || Self::of(protocol).contains(&self)
     }
 
-    /// Returns the profiles that the swarm draws from. In the swarm, correct servers crash and start again, so it does not
-    /// draw [`Self::CrashRecover`].
+    /// Profiles that the swarm draws now and then in place of one of [`Self::of`].
+    pub const NEWER: &[Self] = &[Self::Stale, Self::CrashRecover];
+
+    /// Returns the profiles that the swarm draws from.
     pub fn of(protocol: Protocol) -> Vec<Self> {
         use Profile::{
             Accomplice, AckNoStore, BadCrypto, Collude, Crash, Equivocate, FakeInflated, FakeRandom,

@@ -15,7 +15,7 @@ use crate::hand::{Hand, Stage, client, server, value};
 pub(super) const LOST_STORE: Scenario = Scenario {
     name: "minimal-c-lost-store",
     source: "[DISC02]",
-    about: "A STORE that one server never got does not block readers when another one is silent (§4, pitfall 7)",
+    about: "A STORE that one server never got does not block readers when another one is silent (§4)",
     mutants: &[Mutant::NoReaderWriteBack, Mutant::StoreDropped, Mutant::StoreToQuorum],
     play: lost_store,
 };

@@ -58,7 +58,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         (self.options.pages_max - pages, pages)
     }
 
-    /// The pages of the table of clients: those before it.
+    /// The pages of the client registry: they end where those of the table of lives begin.
     pub(super) fn registry_pages(&self) -> (u32, u32) {
         let first = self.service_pages.0 + self.service_pages.1;
         (first, self.lives_pages().0 - first)

@@ -1,6 +1,11 @@
 //! Liars that begin again at each start.
 
+use quorate_wire::ClusterId;
+
 use super::Liar;
+
+/// Names every simulated cluster.
+pub(crate) const CLUSTER_ID: ClusterId = ClusterId(*b"a simulated cluster of quorate  ");
 
 /// Makes a liar, again at each start of its replica.
 pub struct LiarMaker(Box<dyn Fn() -> Box<dyn Liar>>);

@@ -13,7 +13,9 @@ use super::primary::{
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
     ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
-use crate::adversary::maker::LiarMaker;
+use super::sly::{ForgedTree, OldStatus, SwingingChoice};
+use crate::adversary::maker::{CLUSTER_ID, LiarMaker};
+use quorate_wire::digest::Domains;
 
 /// A liar by name, with the faults that it stands for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +40,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 }
 
 /// Those of the roster that the plain swarm does not know.
-const NEW: [&str; 7] = [
+const NEW: [&str; 10] = [
     "stale-reader",
     "eager-proof",
     "two-faced",
@@ -46,6 +48,9 @@ const NEW: [&str; 7] = [
     "propose-in-vain",
     "collect-silent",
     "collect-spoil",
+    "swinging-choice",
+    "old-status",
+    "forged-tree",
 ];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
@@ -118,6 +123,9 @@ roster! {
     "propose-in-vain", ["P7"], ProposeInVain::default();
     "collect-silent", ["K5"], BadCollector::silent();
     "collect-spoil", ["K11"], BadCollector::spoiling();
+    "swinging-choice", ["P13"], SwingingChoice;
+    "old-status", ["P7"], OldStatus::default();
+    "forged-tree", ["K13"], ForgedTree::new(Domains::new(CLUSTER_ID));
 }
 
 #[cfg(test)]

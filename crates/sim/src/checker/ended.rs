@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_pbft::lives::{Counts, counts};
+use quorate_pbft::lives::{Counts, Table, counts};
 use quorate_wire::life::{Life, Lives};
 use quorate_wire::message::NewView;
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
@@ -48,6 +48,25 @@ impl Tables {
         let text =
             format!("{by} has rejoined, and only {count} replicas have a stable checkpoint at n={}", bound.0);
         Err(Violation::new("rejoin (RC-9a)", text, &[by]))
+    }
+
+    /// RC-11: a replica goes by this table of lives. Each of them is one of the order, up to what it has executed
+    /// finally: a request that was executed tentatively may never be executed in the end (TE-4).
+    pub fn known_at(&self, facts: &Facts, table: &Table) -> Verdict {
+        let (by, executed) = (facts.id, facts.executed);
+        for (of, lives) in table.entries().iter().filter(|_| facts.correct && !facts.damaged) {
+            let begun = |(at, whose, opened): &(SeqNum, ReplicaId, Lives)| {
+                *at <= executed && whose == of && opened.life == lives.life
+            };
+            if !self.opened.iter().any(begun) {
+                let text = format!(
+                    "{by} goes by life t={} of {of}, which no batch up to n={} has begun",
+                    lives.life.timestamp.0, executed.0
+                );
+                return Err(Violation::new("lives (RC-11)", text, &[by]));
+            }
+        }
+        Ok(())
     }
 
     fn of(&self, replica: ReplicaId, seq: SeqNum) -> Lives {
@@ -135,6 +154,20 @@ mod tests {
         assert_eq!((at(Life::default(), 2, 5), at(Life::default(), 3, 5)), (Counts::Yes, Counts::NoMore));
         assert_eq!((at(Life::default(), 2, 9), at(life(1), 2, 9)), (Counts::NoMore, Counts::Yes));
         assert_eq!(at(life(2), 1, 8), Counts::NotYet);
+    }
+
+    /// RC-11: what was executed tentatively has begun no life.
+    #[test]
+    fn a_life_that_no_batch_has_begun_is_seen() {
+        let (mut tables, mut facts, mut table) = (Tables::default(), Facts::new(R3, true), Table::default());
+        assert_eq!(tables.known_at(&facts, &table), Ok(()));
+        table.open(ReplicaId(2), life(1), ViewNum(0));
+        assert!(tables.known_at(&facts, &table).is_err());
+        tables.open(SeqNum(5), ReplicaId(2), life(1), ViewNum(0));
+        facts.executed = SeqNum(4);
+        assert!(tables.known_at(&facts, &table).is_err(), "it has executed it tentatively");
+        facts.executed = SeqNum(5);
+        assert_eq!(tables.known_at(&facts, &table), Ok(()));
     }
 
     /// RC-9a: a rejoin ends when a quorum is past the bound.

@@ -182,8 +182,15 @@ impl Facts {
                 self.read_floor = last;
             }
             Milestone::TransferStarted { .. } => self.transferring = true,
-            Milestone::TransferFinished { .. } => {
+            Milestone::TransferFinished { seq } => {
                 self.transferring = false;
+                if seq < self.stable {
+                    let text = format!(
+                        "{} has fetched the state after n={}, and n={} is stable there",
+                        self.id, seq.0, self.stable.0
+                    );
+                    return Err(Violation::new("low water mark (I6)", text, &[self.id]));
+                }
                 // A repair looks at every page, once.
                 self.damaged &= !self.diverged || self.damaged_in_repair;
                 (self.diverged, self.damaged_in_repair) = (false, false);

@@ -89,7 +89,8 @@ impl OneView {
     }
 
     /// A correct replica says that a batch has committed. The first one has it from COMMITs: f + 1 others who say so are
-    /// not there yet. `truthful`: whether a replica is correct and was so all the time.
+    /// not there yet. Its own COMMIT counts in the views that `own` names: those in which what it has prepared is durable
+    /// (ADR 5). `truthful`: whether a replica is correct and was so all the time.
     ///
     /// # Errors
     ///
@@ -99,6 +100,7 @@ impl OneView {
         by: ReplicaId,
         seq: SeqNum,
         digest: Digest,
+        own: impl Fn(ViewNum) -> bool,
         truthful: impl Fn(ReplicaId) -> bool,
     ) -> Result<(), String> {
         let newest = self.committed.last().copied().unwrap_or_default();
@@ -108,19 +110,21 @@ impl OneView {
         while self.committed.first().is_some_and(|oldest| oldest.plus(2 * self.window) < seq) {
             self.committed.pop_first();
         }
-        // Those who lie or have lied may have sent any COMMIT, and its own counts before it leaves.
+        // Those who lie or have lied may have sent any COMMIT, and its own counts when it may leave.
         let counts = |id: &ReplicaId| *id != by && truthful(*id);
         let others = self.cluster.replicas().filter(|id| *id != by && !truthful(*id)).count();
         let most = self
             .votes
             .range((seq, ViewNum(0), Digest::ZERO)..=(seq, ViewNum(u64::MAX), Digest([u8::MAX; 32])))
             .filter(|((_, _, of), _)| *of == digest)
-            .map(|(_, voters)| voters.iter().filter(|id| counts(id)).count())
+            .map(|((_, view, _), voters)| {
+                voters.iter().filter(|id| counts(id)).count() + usize::from(own(*view))
+            })
             .max()
             .unwrap_or(0);
-        if most + others + 1 < self.cluster.quorum() {
+        if most + others < self.cluster.quorum() {
             return Err(format!(
-                "n={} d={digest} committed at {by}; in no view have more than {most} other correct replicas sent COMMIT",
+                "n={} d={digest} committed at {by}; in no view have more than {most} correct replicas sent COMMIT",
                 seq.0
             ));
         }
@@ -144,12 +148,21 @@ mod tests {
         let mut watcher = four();
         watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert!(watcher.committed(ReplicaId(0), N, D, |_| true).is_err());
+        assert!(watcher.committed(ReplicaId(0), N, D, |_| true, |_| true).is_err());
         let mut watcher = four();
         watcher.voted(ReplicaId(1), (ViewNum(1), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert_eq!(watcher.committed(ReplicaId(0), N, D, |_| true), Ok(()));
-        assert_eq!(watcher.committed(ReplicaId(3), N, D, |_| true), Ok(()), "it has heard of it");
+        assert_eq!(watcher.committed(ReplicaId(0), N, D, |_| true, |_| true), Ok(()));
+        assert_eq!(watcher.committed(ReplicaId(3), N, D, |_| false, |_| true), Ok(()), "it has heard of it");
+    }
+
+    /// ADR 5: its own COMMIT of the view before does not count, nor one that is not durable.
+    #[test]
+    fn an_own_commit_counts_in_its_view() {
+        let mut watcher = four();
+        watcher.voted(ReplicaId(1), (ViewNum(1), N, D));
+        watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
+        assert!(watcher.committed(ReplicaId(0), N, D, |view| view == ViewNum(0), |_| true).is_err());
     }
 
     #[test]
@@ -172,7 +185,7 @@ mod tests {
         let truthful = |id| id != ReplicaId(3);
         watcher.voted(ReplicaId(1), (ViewNum(0), N, D));
         watcher.voted(ReplicaId(2), (ViewNum(1), N, D));
-        assert_eq!(watcher.committed(ReplicaId(0), N, D, truthful), Ok(()));
-        assert!(watcher.committed(ReplicaId(0), SeqNum(4), D, truthful).is_err());
+        assert_eq!(watcher.committed(ReplicaId(0), N, D, |_| true, truthful), Ok(()));
+        assert!(watcher.committed(ReplicaId(0), SeqNum(4), D, |_| true, truthful).is_err());
     }
 }

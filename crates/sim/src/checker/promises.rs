@@ -224,6 +224,11 @@ impl Promises {
         self.replicas[id.index()].votes.get(&(seq, view)) == Some(&digest)
     }
 
+    /// Says whether what a replica has prepared in a view is on its disk: its own COMMIT of that view counts from then on.
+    pub fn has_prepared_in(&self, id: ReplicaId, (view, seq, digest): (ViewNum, SeqNum, Digest)) -> bool {
+        self.replicas[id.index()].prepared.get(&(seq, view)) == Some(&digest)
+    }
+
     /// RO-4: an answer leaves that shows the state after `seq`.
     pub fn shows(&self, facts: &Facts, seq: SeqNum) -> Verdict {
         let of = self.of(facts);

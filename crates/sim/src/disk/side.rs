@@ -1,5 +1,5 @@
 //! The disk of a host, as the process there sees it. What the process passes waits until the end of an event, when
-//! [`DiskSide::pour`] gives it to the disk.
+//! `DiskSide::pour` gives it to the disk.
 
 use std::cell::Cell;
 

@@ -18,6 +18,7 @@ use crate::adversary::backup::{
 };
 use crate::adversary::mutate::Mutate;
 use crate::adversary::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
+use crate::adversary::sly::ForgedTree;
 use crate::setup::Setup;
 
 const EQUIVOCATION: Expect =
@@ -305,6 +306,13 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[REFUSED, TRANSFERS])
     .with(|setup| setup.lying_backups(|| LyingSource::new(StateLie::More)))
     .play(fetch_state),
+    Scenario::new("k13_forged_tree", &["K13", "B18"], "Made-up pages, under nodes that have their digests (ST-2)")
+        .expects(&[REFUSED, TRANSFERS])
+        .with(|setup| {
+            let domains = setup.config.domains();
+            setup.lying_backups(move || ForgedTree::new(domains.clone()))
+        })
+        .play(|stage| (0..3).try_for_each(|_| fetch_state(stage))),
     Scenario::new("k14_status_flood", &["K14"], "STATUS messages that request every message, five hundred a second")
         .expects(&[Expect::Reject(Reject::TooSoon), Expect::Heard(Kind::Status)])
         .views_max(|_| 0)

@@ -105,6 +105,26 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(clock_behind),
     Scenario::new(
+        "l32_starts_again_while_another_is_paused",
+        &["L32"],
+        "The primary is killed under load and starts again far behind, while another replica is paused: it catches up (SM-1)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("far behind")])
+    .views_max(|_| 1)
+    .with(|setup| {
+        let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
+        let config = Config {
+            checkpoint_interval: usual.checkpoint_interval,
+            window: usual.window,
+            client_timeout_max_ns: usual.client_timeout_max_ns,
+            view_timeout_max_ns: usual.view_timeout_max_ns,
+            ..setup.config
+        };
+        Setup { config, clients: 1, lanes: 20, ..setup }
+    })
+    .play(starts_again_far_behind),
+    Scenario::new(
         "l7_restart_before_the_votes_of_a_new_view",
         &["L7"],
         "A backup restarts after a NEW-VIEW and before its votes for what that took over: it fetches and votes (D4)",
@@ -372,4 +392,19 @@ fn clock_behind(stage: &mut Stage) -> Ended {
     stage.busy(20)?;
     stage.mend();
     stage.busy(20)
+}
+
+fn starts_again_far_behind(stage: &mut Stage) -> Ended {
+    stage.world.set_load(Load::Busy(0, 1_000));
+    stage.pass(100 * MS)?;
+    stage.world.crash(0);
+    let missed = stage.executed(ReplicaId(1));
+    stage.until("another view", 1_000 * MS, |w| highest_view(w) > 0)?;
+    stage.until_executed(&[ReplicaId(1), ReplicaId(2)], missed + 400, 5_000 * MS)?;
+    stage.note("far behind");
+    stage.world.pause(3, 60_000 * MS);
+    stage.world.restart(0);
+    stage.world.set_load(Load::Idle);
+    // Nothing can be agreed without it. A view change has taken its time before, and clients wait for a while.
+    stage.until("every request answered", 1_000 * MS, |w| w.outstanding().0 == 0)
 }

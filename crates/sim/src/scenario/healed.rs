@@ -88,6 +88,9 @@ healed! {
     54 "l17_healed_propose_in_vain";
     55 "l17_healed_collect_silent";
     56 "l17_healed_collect_spoil";
+    57 "l17_healed_swinging_choice";
+    58 "l17_healed_old_status";
+    59 "l17_healed_forged_tree";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.

@@ -14,6 +14,8 @@ use crate::adversary::primary::{
     LeaveHoles, LyingNewView, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
     ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
+use crate::adversary::sly::{OldStatus, SwingingChoice};
+use crate::network::Delay;
 use crate::setup::Setup;
 use crate::world::Load;
 
@@ -164,6 +166,24 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, lanes: 4, ..setup }.lying_primaries(|| Censor { upto: 1 })
     })
     .play(|stage| ignored(stage, 0)),
+    Scenario::new(
+        "p7_b8_ignored_behind_an_old_status",
+        &["P7", "B8"],
+        "A primary that ignores a client says once how far it is, and proposes beyond the window of that (L29, TM-5)",
+    )
+    .expects(&[TIMEOUT, VIEW_CHANGES])
+    .views_max(one_each)
+    .with(|setup| setup.lying_primaries(|| Stubborn(OldStatus::default())))
+    .play(|stage| {
+        // Its window ends before the other client has all its answers.
+        for _ in 0..2 {
+            stage.pass(400 * MS)?;
+            for _ in 0..20 {
+                stage.answer(1, 0, "incr n 1", 5_000 * MS)?;
+            }
+        }
+        ignored(stage, 2 * MS)
+    }),
     Scenario::new("p7_silent_primary", &["P7", "K5"], "The primary sends nothing; requests carry MACs only")
         .expects(&[TIMEOUT, VIEW_CHANGES])
         .views_max(|_| 1)
@@ -268,6 +288,17 @@ pub const SCENARIOS: &[Scenario] = &[
         .expects(&[Expect::Door("malformed"), VIEW_CHANGES])
         .views_max(one_each)
         .with(|setup| setup.lying_primaries(HugeFrames::default)),
+    Scenario::new(
+        "p13_swinging_choice",
+        &["P13"],
+        "Of batches in progress every second one has an earlier time than the one in front of it: time does not go back (ND-2)",
+    )
+    .expects(&[Expect::Noted("asked for the time"), Expect::Reject(Reject::BadChoice)])
+    .with(|setup| {
+        let config = Config { piggyback: false, tentative: false, pipeline: 4, ..setup.config };
+        Setup { config, ..setup }.lying_primaries(|| Stubborn(SwingingChoice))
+    })
+    .play(swinging_choice),
 ];
 
 /// A world in which no checkpoint comes soon and clients are patient.
@@ -399,4 +430,26 @@ fn old_choice(stage: &mut Stage) -> Ended {
         stage.note("old choice taken over");
     }
     stage.require(stage.view() <= 2, format!("it takes two views at most, not {}", stage.view()))
+}
+
+fn swinging_choice(stage: &mut Stage) -> Ended {
+    // What is in progress stays so for a while.
+    stage.world.network.schedule.delay(Delay {
+        kind: Kind::Commit,
+        from: None,
+        numbers: None,
+        by_ns: 10 * MS,
+    });
+    for _ in 0..10 {
+        for lane in 0..2 {
+            stage.ask(0, lane, "time");
+            stage.pass(MS)?;
+            stage.ask(1, lane, "time");
+            stage.pass(MS)?;
+        }
+        stage.until("the time", 10_000 * MS, |w| w.outstanding().0 == 0)?;
+        stage.note("asked for the time");
+    }
+    stage.mend();
+    stage.busy(20)
 }

@@ -1,11 +1,12 @@
 //! Each operation once, and a share of the cluster for every client, whatever the others do (S3, L1, L4, L6).
 
 use quorate_pbft::client::step::ClientReject;
-use quorate_pbft::config::MS;
+use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Reject;
 
 use super::client::{liar, operation, post};
 use super::row::{Expect, Scenario, one_each};
+use super::stage::{Ended, Stage};
 use crate::adversary::client::Forgery;
 use crate::adversary::primary::StuffBatches;
 use crate::setup::Setup;
@@ -106,4 +107,65 @@ pub const SCENARIOS: &[Scenario] = &[
         stage.world.restart(host);
         stage.busy(40)
     }),
+    Scenario::new(
+        "l1_a_lane_gives_its_place_away",
+        &["L1"],
+        "The table of lanes is full, and a lane gives its place away: its last request is not executed again (EX-2)",
+    )
+    .expects(&[Expect::Noted("no place for another client"), Expect::Noted("asked again")])
+    .with(|setup| Setup { config: Config { clients_max: 16, ..setup.config }, clients: 4, ..setup })
+    .play(place_given_away),
 ];
+
+/// Two clients fill the table, 14 places for clients and at most 7 for each.
+fn place_given_away(stage: &mut Stage) -> Ended {
+    const LANES: u16 = 7;
+    let (a, b) = (2, 3);
+    for c in [a, b] {
+        stage.world.clients[c].lanes.clear();
+    }
+    let ask = |stage: &mut Stage, c: usize, lane: u16, t: u64| {
+        let forgery = Forgery::new(t, &operation(stage, t)).lane(lane);
+        post(stage, c, &forgery);
+        stage.pass(5 * MS)
+    };
+    stage.answer(0, 0, "put x 1", 5_000 * MS)?;
+    for lane in 0..LANES {
+        ask(stage, a, lane, 1_000 + u64::from(lane))?;
+    }
+    stage.pass(61_000 * MS)?;
+    stage.answer(0, 0, "put x 2", 5_000 * MS)?;
+    for lane in 0..LANES - 1 {
+        ask(stage, b, lane, 2_000 + u64::from(lane))?;
+    }
+    // Two lanes are idle, 0 and 1. Each that is new takes the place of one; the old requests of 0 come again.
+    for lane in 2..LANES {
+        ask(stage, a, lane, 3_000 + u64::from(lane))?;
+    }
+    ask(stage, a, LANES, 3_100)?;
+    // Who restarts knows of the lanes that the state has, and of no other.
+    for h in 0..stage.cluster().n() {
+        stage.world.crash(h);
+        stage.world.restart_later(h, MS);
+    }
+    stage.answer(0, 0, "put x 3", 10_000 * MS)?;
+    for _ in 0..5 {
+        ask(stage, a, 0, 1_000)?;
+        stage.pass(200 * MS)?;
+    }
+    stage.note("asked again");
+    ask(stage, a, LANES + 1, 3_200)?;
+    stage.pass(200 * MS)?;
+    ask(stage, a, LANES + 1, 3_200)?;
+    let said = stage.answer(1, 0, "put x 4", 5_000 * MS)?;
+    stage.require(said == "refused: table full", format!("every place is taken, and c1 hears: {said}"))?;
+    stage.note("no place for another client");
+    // A replica that lost its disk finds a place.
+    let last = stage.correct().into_iter().next_back().unwrap_or(0);
+    stage.world.crash(last);
+    stage.world.wipe(last);
+    stage.world.restart(last);
+    stage.pass(61_000 * MS)?;
+    let said = stage.answer(1, 0, "put x 5", 5_000 * MS)?;
+    stage.require(said == "ok", format!("lanes are idle, and c1 hears: {said}"))
+}

@@ -14,6 +14,7 @@ use quorate_wire::{ClientId, Cluster, Principal, ReplicaId};
 
 use super::World;
 use super::clients::{ClientHost, Load, Seen};
+use crate::adversary::maker::CLUSTER_ID;
 use crate::adversary::{Liar, Lying};
 use crate::app::{App, Double};
 use crate::checker::Checkers;
@@ -26,7 +27,7 @@ use crate::host::{Host, Life};
 use crate::network::{Network, NodeId};
 use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
-use crate::setup::{CLUSTER_ID, Keys, Setup};
+use crate::setup::{Keys, Setup};
 use crate::summary::Counters;
 
 /// Returns the places of a world: those of the replicas, and one for each client. The addresses mean nothing.

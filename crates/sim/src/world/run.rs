@@ -18,6 +18,10 @@ impl<A: App> World<A> {
         let now = self.now(h);
         let Some(mut process) = self.hosts[h].process.take() else { return };
         process.step(now, event, &mut Watch::new(self, h));
+        if let Some(table) = process.replica().lives() {
+            let verdict = self.checkers.lives(self.hosts[h].id, table);
+            self.checkers.note(verdict);
+        }
         self.hosts[h].process = Some(process);
     }
 

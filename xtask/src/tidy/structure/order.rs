@@ -154,7 +154,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "bench",
         &[
-            "allocations figures link machine processes progress signatures",
+            "allocations cable figures link machine processes progress signatures",
             "effort",
             "group instructions load report setup",
             "figure",

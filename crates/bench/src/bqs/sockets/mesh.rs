@@ -1,4 +1,4 @@
-//! Connections of a cell: TCP on loopback, one for each pair that talks, a length before each frame (ADR 14).
+//! Connections of a cell: TCP on loopback or between hosts, one for each pair that talks, a length before each frame (ADR 14).
 
 use std::io::{self, IoSlice, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,6 +8,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::time::TimeSpec;
+
+use super::hosts::Hosts;
 
 /// No frame is longer: the largest has a value of 64 bytes and three certificates with RSA.
 const FRAME_MAX: usize = 1 << 20;
@@ -20,19 +22,26 @@ pub(super) struct Ends {
     turn: usize,
 }
 
-/// Connects `all` processes, of which the first `servers` are servers: clients do not talk to each other.
-pub(super) fn connect(servers: usize, all: usize) -> io::Result<Vec<Ends>> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let at = listener.local_addr()?;
+/// Connects processes on these machines, of which the first `servers` are servers: clients do not talk to each other.
+pub(super) fn connect(servers: usize, machines: &[usize], hosts: Option<&Hosts>) -> io::Result<Vec<Ends>> {
+    let all = machines.len();
     let mut ends: Vec<Ends> = (0..all).map(|_| Ends { streams: Vec::new(), turn: 0 }).collect();
-    for server in 0..servers {
-        for other in server + 1..all {
-            let near = TcpStream::connect(at)?;
+    for (server, machine) in machines.iter().enumerate().take(servers) {
+        let listener = match hosts {
+            Some(hosts) => hosts.listen(*machine)?,
+            None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
+        };
+        let at = listener.local_addr()?;
+        for (other, machine) in machines.iter().enumerate().skip(server + 1) {
+            let near = match hosts {
+                Some(hosts) => hosts.connect(*machine, at)?,
+                None => TcpStream::connect(at)?,
+            };
             let (far, from) = listener.accept()?;
             if near.local_addr()? != from {
                 return Err(io::Error::other("a stranger connected"));
             }
-            for (own, stream, peer) in [(server, near, other), (other, far, server)] {
+            for (own, stream, peer) in [(other, near, server), (server, far, other)] {
                 stream.set_nodelay(true)?;
                 if let Some(end) = ends.get_mut(own) {
                     end.streams.push((peer, stream, Vec::new()));
@@ -113,7 +122,7 @@ mod tests {
 
     #[test]
     fn frames_arrive_whole_and_in_order() {
-        let mut ends = connect(2, 4).unwrap();
+        let mut ends = connect(2, &[0, 1, 2, 3], None).unwrap();
         for count in 0..50_u8 {
             ends[3].send(1, &vec![count; usize::from(count) * 200]).unwrap();
         }

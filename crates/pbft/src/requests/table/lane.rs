@@ -1,4 +1,4 @@
-//! One lane of the table of clients: the request that waits, and what may be sent again.
+//! One lane of the request table: the request that waits, and what may be sent again.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
