@@ -202,7 +202,9 @@ impl<A: App> World<A> {
             return;
         }
         host.life_of = Life::default();
-        host.disk.crash(how);
+        if host.disk.crash(how) {
+            self.counters.disk("processes killed");
+        }
         // Of an image with a damaged page, a start finds only a part.
         host.imageless |= host.disk.is_rotten();
         (host.missed, host.busy_until, host.dies_writing) = (None, 0, false);
@@ -383,6 +385,7 @@ impl<A: App> World<A> {
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor_mut().damage(choice));
         if done {
+            self.hosts[h].disk.note_wrong_memory();
             self.checkers.damaged(self.hosts[h].id);
             self.counters.fault("damaged page");
             self.tell(h, || What::Fault("has a page of its state damaged".to_owned()));
