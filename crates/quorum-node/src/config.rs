@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use quorate_node::Trouble;
+use quorate_node::NodeError;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::members::{client_name, client_number, principal};
-use quorate_node::trouble::Kind;
 use quorate_quorum::access::{Rights, Rules, Who};
 use quorate_quorum::version::Namespace;
 use quorate_quorum::{ObjectId, Protocol, Settings, Thresholds};
@@ -93,7 +93,7 @@ impl Config {
     /// # Errors
     ///
     /// It cannot be read, or is invalid.
-    pub fn read(dir: &Path) -> Result<Self, Trouble> {
+    pub fn read(dir: &Path) -> Result<Self, NodeError> {
         let path = dir.join(FILE);
         let length = std::fs::metadata(&path).map(|found| found.len());
         let text = match length {
@@ -102,11 +102,11 @@ impl Config {
             Err(error) => Err(error),
         };
         let text = text.map_err(|error| {
-            Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
+            NodeError::new(NodeErrorKind::Unreadable, format!("cannot be read: {error}"))
                 .in_file(&path)
                 .next("create the directories of a register with: quorate quorum init")
         })?;
-        Self::parse(&text).map_err(|what| Trouble::new(Kind::Setting, what).in_file(&path))
+        Self::parse(&text).map_err(|what| NodeError::new(NodeErrorKind::Setting, what).in_file(&path))
     }
 
     fn parse(text: &str) -> Result<Self, String> {

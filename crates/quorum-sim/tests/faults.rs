@@ -9,7 +9,7 @@ use quorate_quorum::step::Call;
 use quorate_quorum::{ObjectId, Protocol, Settings, Thresholds};
 use quorate_quorum_sim::cell::Cell;
 use quorate_quorum_sim::checker;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::keys::Keys;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::network::Network;
@@ -27,7 +27,7 @@ fn holds(profile: Profile, f: u16) {
         if unsigned {
             continue;
         }
-        let mut cell = Cell::new(*protocol, f, Kind::Read, Model::sim2006(30));
+        let mut cell = Cell::new(*protocol, f, OperationKind::Read, Model::sim2006(30));
         cell.faulty = f;
         cell.profile = profile;
         cell.load.writer = true;

@@ -96,7 +96,7 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
 
 /// How a scenario ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ScenarioOutcome {
     /// Its name.
     pub scenario: &'static str,
     /// Replicas.
@@ -125,7 +125,7 @@ pub struct Outcome {
     pub states: Vec<String>,
 }
 
-impl Outcome {
+impl ScenarioOutcome {
     /// Returns whether all went as it must.
     pub fn is_good(&self) -> bool {
         self.failure.is_none()
@@ -156,7 +156,7 @@ impl Outcome {
 }
 
 /// Runs a scenario with `n` replicas.
-pub fn run(scenario: &Scenario, n: usize, seed: u64) -> Outcome {
+pub fn run(scenario: &Scenario, n: usize, seed: u64) -> ScenarioOutcome {
     run_watched(scenario, n, seed, None, None)
 }
 
@@ -168,7 +168,7 @@ pub fn run_watched(
     seed: u64,
     lines: Option<usize>,
     halt: Option<u64>,
-) -> Outcome {
+) -> ScenarioOutcome {
     let f = n.saturating_sub(1) / 3;
     let size = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     let Ok(cluster) = Cluster::new(size(n), size(f)) else {
@@ -216,7 +216,7 @@ pub fn run_watched(
         faulty,
         cards: world.cards(),
     });
-    Outcome {
+    ScenarioOutcome {
         scenario: scenario.name,
         n,
         seed,

@@ -13,7 +13,7 @@ use quorate_wire::message::TransferStats;
 
 use super::probe::Probe;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::liar::Way;
 use crate::local::{Local, unwritable};
 use crate::out;
@@ -214,7 +214,7 @@ impl<'a> Break<'a> {
         Ok(())
     }
 
-    pub(super) fn heal(&self) -> Outcome {
+    pub(super) fn heal(&self) -> CommandResult {
         let (local, id) = (self.local, &self.id);
         let fault = local.fault(self.name).unwrap_or_default();
         if fault.starts_with("lies") || fault.starts_with("is slow") {

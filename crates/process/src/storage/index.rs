@@ -32,12 +32,12 @@ const ENTRIES_MAX: usize = (12 * BLOCK - HEAD) / ENTRY;
 
 /// The slot and the digest of a page. A page with the digest zero is empty and has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) slot: u32,
     pub(super) label: PageLabel,
 }
 
-impl Entry {
+impl IndexEntry {
     /// Returns whether there is no page.
     pub(super) fn is_empty(&self) -> bool {
         self.label.digest == Digest::ZERO
@@ -58,7 +58,7 @@ pub(super) fn encode(
     key: &[u8; 32],
     generation: u64,
     number: u64,
-    entries: &[Entry],
+    entries: &[IndexEntry],
     seal: &Seal,
     out: &mut Vec<u8>,
 ) -> u64 {
@@ -81,7 +81,7 @@ pub(super) fn encode(
         let sum_at = out.len();
         out.resize(start + HEAD, 0);
         let mut w = Writer::new(out);
-        for Entry { slot, label } in part {
+        for IndexEntry { slot, label } in part {
             w.u32(label.page);
             w.u32(*slot);
             w.u64(label.modified.0);
@@ -103,7 +103,7 @@ pub(super) fn size(entries: usize) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Entries by page: those of the sealed checkpoint, or, if there is damage, those that can be read.
-    pub(super) entries: BTreeMap<u32, Entry>,
+    pub(super) entries: BTreeMap<u32, IndexEntry>,
     /// The checkpoint; none: there is damage.
     pub(super) seal: Option<Seal>,
     /// Its chunks, and the place of the next one.
@@ -115,7 +115,7 @@ pub(super) struct Index {
 pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
     let mut index = Index::default();
     // Unsealed chunks were being written.
-    let mut unsealed: Vec<Entry> = Vec::new();
+    let mut unsealed: Vec<IndexEntry> = Vec::new();
     let (mut at, mut number, mut whole) = (0, 0, true);
     while at < bytes.len() {
         let Some(chunk) = decode(key, generation, &bytes[at..]) else {
@@ -153,12 +153,12 @@ struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    fn entries(&self) -> impl Iterator<Item = Entry> + use<'a> {
+    fn entries(&self) -> impl Iterator<Item = IndexEntry> + use<'a> {
         self.entries.chunks_exact(ENTRY).map_while(|entry| {
             let mut r = Reader::new(entry);
             let (page, slot) = (r.u32().ok()?, r.u32().ok()?);
             let label = PageLabel { page, modified: SeqNum(r.u64().ok()?), digest: r.digest().ok()? };
-            Some(Entry { slot, label })
+            Some(IndexEntry { slot, label })
         })
     }
 }
@@ -193,8 +193,8 @@ mod tests {
 
     const KEY: [u8; 32] = [5; 32];
 
-    fn entry(page: u32, slot: u32) -> Entry {
-        Entry { slot, label: PageLabel { page, modified: SeqNum(7), digest: Digest([9; 32]) } }
+    fn entry(page: u32, slot: u32) -> IndexEntry {
+        IndexEntry { slot, label: PageLabel { page, modified: SeqNum(7), digest: Digest([9; 32]) } }
     }
 
     fn seal(seq: u64) -> Seal {
@@ -206,10 +206,10 @@ mod tests {
         let mut out = Vec::new();
         let mut number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut out);
         let first = out.len();
-        let many: Vec<Entry> = (0..2100).map(|page| entry(page, page + 5)).collect();
+        let many: Vec<IndexEntry> = (0..2100).map(|page| entry(page, page + 5)).collect();
         number += encode(&KEY, 2, number, &many, &seal(20), &mut out);
         let second = out.len();
-        let gone = Entry { slot: 0, label: PageLabel { digest: Digest::ZERO, ..entry(3, 0).label } };
+        let gone = IndexEntry { slot: 0, label: PageLabel { digest: Digest::ZERO, ..entry(3, 0).label } };
         assert_eq!(encode(&KEY, 2, number, &[gone, entry(1, 9)], &seal(30), &mut out), 1);
         let ends = [first, second, out.len()];
         (out, ends)

@@ -12,7 +12,7 @@ use quorate_wire::{Digest, SeqNum};
 use super::io::{DiskError, DiskIo};
 use super::log::scan::Scan;
 use super::log::writer::LogWriter;
-use super::log::{self, Log};
+use super::log::{self, DiskLog};
 use super::owner::{CHECKPOINT, LOG, Owner};
 use super::paged::Paged;
 use super::pages::{self, PageWriter};
@@ -48,7 +48,7 @@ pub struct Storage<D: DiskIo> {
     durability: Durability,
     starts: Starts,
     file: StartsFile<D>,
-    log: Option<Log<D>>,
+    log: Option<DiskLog<D>>,
     segment_bytes: usize,
     is_lost: bool,
     /// The loaded state, or pages that are not a complete state.
@@ -295,7 +295,7 @@ impl<D: DiskIo> Storage<D> {
             self.file.write(self.starts)?;
             log::clear(&self.disk)?;
             let (disk, starts) = (self.disk.clone(), self.starts);
-            keeps.then(|| Log::new(disk, &self.owner, starts.life, starts.count, self.segment_bytes))
+            keeps.then(|| DiskLog::new(disk, &self.owner, starts.life, starts.count, self.segment_bytes))
         };
         let pages = if let Some(mut pages) = self.pages.take() {
             if !self.is_whole {

@@ -148,8 +148,10 @@ fn rights_are_enforced_by_servers() {
     // A client whose copy of the rules says otherwise.
     config.rules.insert("mine/".to_owned(), Rights::default());
     std::fs::write(cluster.dir.join("client-1/register.toml"), config.text()).unwrap();
-    let options =
-        quorate_quorum_node::client::Options { deadline: Duration::from_millis(400), ..Default::default() };
+    let options = quorate_quorum_node::client::ClientOptions {
+        deadline: Duration::from_millis(400),
+        ..Default::default()
+    };
     let thief = quorate_quorum_node::Client::open(&cluster.dir.join("client-1"), options).unwrap();
     assert_eq!(thief.write(b"mine/a", value(3, 2)), Err(CallError::Unavailable));
     assert_eq!(thief.read(b"mine/a"), Err(CallError::Unavailable));
