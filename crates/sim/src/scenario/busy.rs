@@ -2,7 +2,7 @@
 //! executes, or for the disk (H11, H12); or no request is there.
 
 use quorate_pbft::config::{Config, Durability, MS};
-use quorate_wire::ReplicaId;
+use quorate_wire::{Kind, ReplicaId};
 
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
@@ -10,6 +10,8 @@ use crate::app::KvApp;
 use crate::disk::Pace;
 use crate::setup::Setup;
 use crate::world::{Load, World};
+
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -67,6 +69,24 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("idle in view 1")])
     .views_max(|_| 1)
     .play(idle),
+    Scenario::new(
+        "h11_vote_durable_in_the_next_view",
+        &["H11"],
+        "A vote becomes durable when its view has ended, and the next view has the same batch: it is no vote there (ADR 5)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("its vote is not durable in either view")])
+    .with(|setup| {
+        let config = Config {
+            durability: Durability::Sync,
+            piggyback: false,
+            request_timeout_min_ns: 3_000 * MS,
+            request_timeout_max_ns: 4_000 * MS,
+            ..setup.config
+        };
+        Setup { config, ..setup }
+    })
+    .play(durable_later),
 ];
 
 /// Every lane asks without a pause, until this number of operations have their results.
@@ -117,4 +137,33 @@ fn two_disks(stage: &mut Stage, pace: Pace) {
         let h = stage.world.host_of(id);
         stage.world.set_disk(h, pace);
     }
+}
+
+fn durable_later(stage: &mut Stage) -> Ended {
+    let (r2, r3) = ([ReplicaId(2)], ReplicaId(3));
+    let fast = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
+    stage.busy(10)?;
+    stage.quiet()?;
+    stage.pass(200 * MS)?;
+    let next = stage.world.committed() + 1;
+    // r3's vote for a batch is on its way to the disk when the view ends, and r2 does not hear of the next one.
+    let h3 = stage.world.host_of(r3);
+    stage.world.set_disk(h3, Pace { low_ns: 900 * MS, high_ns: 900 * MS });
+    stage.mute_all(&[Kind::Commit, Kind::Committed]);
+    let all = stage.all();
+    stage.mute(Kind::NewView, &all, &r2);
+    stage.ask(0, 0, "incr n 1");
+    stage.until("it has prepared", 500 * MS, move |w| {
+        fast.iter().all(|id| w.checkers.facts(*id).prepared.contains_key(&next))
+    })?;
+    stage.world.crash(0);
+    stage.world.restart_later(0, MS);
+    stage.until_entered(&[ReplicaId(1), r3], 1, 700 * MS)?;
+    let prepared = stage.world.checkers.facts(r3).prepared.get(&next).copied();
+    stage.require(prepared.is_none_or(|(view, _)| view.0 == 0), "it has prepared in view 1 already")?;
+    stage.note("its vote is not durable in either view");
+    stage.pass(1_500 * MS)?;
+    stage.mend();
+    stage.world.set_disk(h3, Pace::FAST);
+    stage.until_executed(&[ReplicaId(1), r3], next, 10_000 * MS)
 }
