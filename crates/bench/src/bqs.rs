@@ -1,5 +1,5 @@
 //! The evaluation of BQS08, simulated and on sockets: 20 panels and 2 tables, and four experiments beyond it (§12 of
-//! `docs/quorum.md`).
+//! `docs/quorum-results.md`).
 //!
 //! | Part | Module |
 //! |---|---|
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::report::Verdict;
 
-    /// The statements that few operations can show; A7 is missed at f = 2, and A12 by writes (`docs/quorum.md` says why).
+    /// The statements that few operations can show; A7 is missed at f = 2, and A12 by writes (`docs/quorum-results.md` says why).
     #[test]
     fn the_statements_without_concurrency_hold() {
         let settled = [

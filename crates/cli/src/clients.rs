@@ -19,13 +19,14 @@ use crate::{out, values};
 
 /// Add a client to a running cluster
 ///
-/// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
-/// all replicas accept the client from the same point on.
+/// Creates a key pair and a directory for the client under DIR. Then registers the public key with an ordered
+/// operation. So all replicas accept the client from the same position in the order of operations.
 ///
-/// Only an administrator can do this. The option --as names the administrator. Without it, the command uses the first
-/// administrator in cluster.toml whose directory is under DIR and not in use. It never connects as NAME.
+/// Only an administrator can do this: a client with the right to add and remove clients. Without --as, the command
+/// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It skips the client
+/// that is added or changed.
 ///
-/// Repeat the command if its outcome is unknown, or to change a client's rights or address.
+/// Repeat the command if its outcome is unknown, or to change the rights or the address of the client.
 ///
 ///   quorate add-client --dir cluster client-2 --read-only
 #[derive(Args, Debug)]
@@ -48,8 +49,10 @@ pub(crate) struct AddClient {
 
 /// Remove a client from a running cluster
 ///
-/// Removes the client with an ordered operation: later requests of the client are refused. Its directory
-/// stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
+/// Removes the client with an ordered operation. Replicas refuse all requests of the client that are ordered later. Its
+/// directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
+///
+/// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
 ///
 ///   quorate remove-client --dir cluster client-2
 #[derive(Args, Debug)]
@@ -68,7 +71,7 @@ struct By {
     #[arg(long)]
     dir: PathBuf,
     /// The administrator to connect as, such as client-1
-    #[arg(long = "as", value_name = "NAME")]
+    #[arg(long = "as", value_name = "CLIENT")]
     administrator: Option<String>,
     /// Time to wait for the answer, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]

@@ -23,8 +23,8 @@ use crate::out;
 /// Compares the settings that must be the same on all nodes. Checks this machine's disk (free space, permissions,
 /// speed), its clock and its socket buffers.
 ///
-/// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
-/// command changes nothing.
+/// Prints one line for each check: ok, warn or bad. If something can be done about a problem, the line says what. Exit
+/// status 1 if a check is bad. The command changes nothing.
 ///
 ///   quorate doctor --dir quorate-data
 #[derive(Args, Debug)]

@@ -17,14 +17,14 @@ use crate::out;
 
 /// Inject a fault into a replica, or heal it
 ///
-/// Works only on clusters that `quorate up` runs. The service continues with up to f faulty replicas. `fault` refuses
+/// Works only on clusters that `quorate up` runs. A cluster of 3f + 1 replicas tolerates f faulty ones. `fault` refuses
 /// to break more replicas, unless you add --yes-break-it.
 ///
 ///   kill      end the process immediately, like a crash (SIGKILL)
 ///   pause     suspend the process, like a machine that hangs (SIGSTOP)
-///   wipe      kill it, empty its log and state, and restart it: it rejoins
+///   wipe      kill it, empty its log and state, and restart it: it fetches the state from the others
 ///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
-///   lie       restart it as a liar; --how selects the kind of lie (default wrong-reply)
+///   lie       restart it as a liar, which sends false messages; --how selects the kind of lie (default wrong-reply)
 ///   slow      restart it so that all its messages are late; --how sets the delay (default 50ms)
 ///   heal      undo kill, pause, lie or slow; `heal all` heals every replica
 ///

@@ -23,8 +23,8 @@ use crate::{out, values};
 
 /// Use the file system without a mount
 ///
-/// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check permissions, for your user and groups on this machine.
+/// Paths that begin with `q:` are in the replicated file system, below the directory of --export. All other paths are
+/// on this machine. The replicas check permissions, for your user and groups on this machine.
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
@@ -33,11 +33,11 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in node.toml. If the export lists networks, the client's address must be
-    /// in one of them
+    /// Export to use: one of `fs_exports` in node.toml. If the export lists networks, the address in the client's
+    /// node.toml must be in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
-    /// Deadline of an operation, such as 500ms or 10s
+    /// Time to wait for the answer to an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
     #[command(subcommand)]
@@ -68,11 +68,15 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// With durability "sync", a file that was copied in is durable when the command ends.
+    /// Exactly one of the two paths must begin with `q:`. With durability "sync", a file that was copied in is durable
+    /// when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
-    /// renames it. The new file keeps the mode of the old one, and if you may set them, the owner and the group. If the
-    /// cluster becomes unreachable during the copy, `.quorate-cp-*` is left behind. Remove it.
+    /// gives this file the target's name. The new file has the mode of the old file. A file that was copied in
+    /// also has the owner and the group of the old file, as far as you may set them.
+    ///
+    /// If the cluster becomes unreachable while a file is copied in, the incomplete file `.quorate-cp-*` stays in the
+    /// target directory. Remove it.
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -110,15 +114,17 @@ enum What {
     ///   - each page in use belongs to exactly one file or table
     ///   - each name leads to an inode, and each inode has the right link count
     ///   - each directory has a path to the root
-    ///   - the replicas agreed on this state
+    ///   - the state matches the newest checkpoint in the replica's log that the replicas have agreed on
     ///
-    /// Needs memory for the entire state. Repairs nothing. Exit status 1 if a check fails.
+    /// Keeps the metadata and the last page of each file in memory, even if they exceed `state_memory_max`. Repairs
+    /// nothing. Exit status 1 if a check fails.
     ///
     ///   quorate fs --dir cluster/replica-3 fsck
     #[command(verbatim_doc_comment)]
     Fsck {
-        /// Print one JSON object: `clean`, `seq`, `inodes`, `names`, `pages`, `agreed_at`, `agrees`, `findings`,
-        /// `findings_count`
+        /// Print one JSON object: `clean`, `seq` (the last batch in the state), `inodes`, `names`, `pages`, `agreed_at`
+        /// (the batch of the agreed checkpoint), `agrees` (whether the state matches this checkpoint), `findings`,
+        /// `findings_count`. Without an agreed checkpoint, `agreed_at` and `agrees` are null
         #[arg(long)]
         json: bool,
     },

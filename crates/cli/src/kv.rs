@@ -20,13 +20,18 @@ const SILENT: u8 = 3;
 
 /// Read and write keys, one operation per line
 ///
-/// Reads operations from standard input, and prints one line for each result:
+/// Reads operations from standard input:
 ///
-///   get K   put K V   del K   cas K OLD NEW   incr K N   append K S
+///   get K           read the value of key K
+///   put K V         set the value to V
+///   del K           remove the key
+///   cas K OLD NEW   set the value to NEW if it is OLD, or if OLD is `nil` and there is no such key
+///   incr K N        add the number N to the value
+///   append K S      append S to the value
 ///
-/// K and OLD are words; OLD is `nil` for a key that does not exist. V, NEW and S extend to the end of the line.
+/// K and OLD end at the first space. V, NEW and S extend to the end of the line.
 ///
-/// The results:
+/// For each operation, prints a line with the result:
 ///
 ///   ok [VALUE]     done
 ///   nil            no such key
@@ -43,7 +48,7 @@ pub(crate) struct Kv {
     /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// Deadline of an operation, such as 500ms or 10s
+    /// Time to wait for the answer to an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
 }

@@ -19,9 +19,11 @@ use crate::{out, values};
 
 /// Create a new cluster: one directory for each node
 ///
-/// Each directory holds node.toml (settings), cluster.toml (everyone's public keys) and the node's secret key,
-/// mode 0600. Copy each directory to its machine, and start `quorate replica` there.
-/// The cluster has 3f + 1 replicas and tolerates f Byzantine ones.
+/// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
+///
+/// Each directory holds node.toml (settings), cluster.toml (the public keys of all nodes) and the node's secret key.
+/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica` in each
+/// directory of a replica. Run a gateway or another client program in each directory of a client.
 ///
 ///   quorate init --dir cluster --f 1
 #[derive(Args, Debug)]
@@ -36,22 +38,25 @@ pub(crate) struct Init {
     /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
-    /// Number of clients to create keys for; each gateway or other client needs its own
+    /// Number of clients to create. Each gateway and each other client program needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
-    /// What replicas write to disk before they answer. sync: everything. async and memory: less, for measurements
+    /// What replicas write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
+    /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
 /// Run one replica in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view. With durability "sync", a restarted replica has
-/// everything that it had acknowledged, even if it was killed. With "async", only a clean stop keeps this data. With
-/// "memory", nothing is kept. A replica that has lost data detects the loss, and fetches the state from the others.
+/// SIGTERM or Ctrl-C stops it cleanly: if it is the primary, it first hands over to the next primary.
+///
+/// With durability "sync", a restarted replica has everything that it had acknowledged, even if it was killed. With
+/// "async", only a clean stop keeps this data. With "memory", nothing is kept. A replica that has lost data detects the
+/// loss when it starts, and fetches the state from the others.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///

@@ -15,8 +15,8 @@ use crate::fail::CommandResult;
 
 /// Simulate clusters with injected faults, from seeds
 ///
-/// The seed of a run determines its time, network, disks, faults and load. The same seed and code always give the
-/// same run, in debug and release builds.
+/// Everything random in a run is drawn from its seed: the clocks, the delays of the network and the disks, the faults,
+/// and the requests of clients. The same seed, options and code always give the same run, in debug and release builds.
 ///
 ///   quorate sim run --seeds 100
 #[derive(Args, Debug)]

@@ -77,14 +77,18 @@ const UNREPLICATED: &str = "unreplicated";
 const HELP: &str = "Run an NFS gateway
 
 The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
-state: you can kill and restart it, and run several. Only reads and mounts fail after --deadline. A change gets its
-answer when the cluster is available again.
+state: you can kill it and restart it, and you can run several gateways.
 
-The gateway tells the replicas which user made a call, and they believe it. The gateway itself believes what an NFS
-client says. So run a separate gateway on each machine that mounts the file system.
+If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
+later\". A change that was sent to the cluster gets no such answer: the gateway answers it when the cluster is
+available again.
 
-Exports do not isolate files from each other. A malicious NFS client can reach files outside the directory that it
-mounted, if it guesses their file handles. To isolate files, use a separate cluster.
+The replicas trust the gateway to name the user of each call, and the gateway trusts its NFS clients. So any program
+that can reach the gateway can act as any user. Therefore run a separate gateway on each machine that mounts the file
+system, and let it listen on 127.0.0.1.
+
+An export (an entry of `fs_exports` in node.toml) does not isolate files. A malicious NFS client can reach files
+outside the directory that it mounted, if it guesses their file handles. To isolate files, use a separate cluster.
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 

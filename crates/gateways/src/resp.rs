@@ -99,14 +99,17 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 
 const HELP: &str = "Run a RESP gateway for Redis clients
 
-The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
-programs use the cluster. The gateway has the commands of Redis for strings, hashes, sets
-and expiry, and also transactions, scans and 16 databases. docs/redis.md lists the commands.
+The gateway is a client of the cluster. A faulty gateway can give wrong answers to its users. So run a separate gateway
+on each machine whose programs use the cluster.
 
-The gateway has two errors that Redis does not have:
+The gateway has the commands of Redis for strings, hashes, sets and expiry. It also has transactions, scans and 16
+databases. docs/redis.md lists the commands and limits.
 
-  -TRYAGAIN   the cluster did not answer in time, and nothing was changed
-  -UNKNOWN    the cluster did not answer in time, and the command may or may not take effect
+Redis does not have three of the errors:
+
+  -TRYAGAIN   there was no answer within the time of --deadline, or the client table is full. Nothing was changed
+  -UNKNOWN    there was no answer within that time, or it was lost. The command may or may not take effect
+  -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 

@@ -12,7 +12,7 @@
 //! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
 //! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
-//! | errors for the operator; signals to stop | [`trouble`], [`signals`] |
+//! | errors for the operator; signals to stop | [`error`], [`signals`] |
 //! | UDP, and TCP for long frames | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`supervise`], [`idle`], [`wake`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |

@@ -125,7 +125,7 @@ pub enum Body {
     Val { rid: Rid, version: Version, value: Value, forwarded: bool, signature: Option<Signature> },
     /// The read is complete.
     Rc { rid: Rid },
-    /// The server dropped this listener: start again (§4, pitfall 3; §5).
+    /// The server dropped this listener: start again (§4, Retries and Bounds; §5).
     Gone { rid: Rid },
     /// A server relays a store (§5).
     Fstore { version: Version, value: Value, proof: Proof },

@@ -1,5 +1,5 @@
-//! One cell of the SMR register (§7, §12): the replicas and clients of `quorate-node` with their authenticators, on the
-//! machines of `quorate-quorum-sim`, beside the cells of the other registers.
+//! One cell of the SMR register (§12 of `docs/quorum-results.md`): the replicas and clients of `quorate-node` with their
+//! authenticators, on the machines of `quorate-quorum-sim`, beside the cells of the other registers.
 //!
 //! Replies are not tentative, commits do not wait for a carrier, requests go to all replicas, and so do reads; the rule by
 //! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of BQS08. MACs take no time, and
@@ -278,7 +278,7 @@ mod tests {
         row
     }
 
-    /// §7, §13.3: an optimistic read takes two steps, an ordered operation five; a liar among the first replies orders
+    /// §13.3: an optimistic read takes two steps, an ordered operation five; a liar among the first replies orders
     /// the read; a leader that proposes nothing costs the time-out and a view change, whose signatures take their time.
     #[test]
     fn the_register_takes_the_steps_that_it_should() {

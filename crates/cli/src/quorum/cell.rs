@@ -29,7 +29,7 @@ enum Subject {
     /// Tolerates Byzantine clients
     MinimalF,
     /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
-    /// writes that it prepared before can become visible. Slower
+    /// writes can become visible that it prepared before the stop. Writes are slower than with minimal-f
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
@@ -47,19 +47,23 @@ enum Measure {
 
 /// Measure one register in simulation
 ///
-/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are measured.
-/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence
-/// interval, and the messages, bytes and signatures of an operation. Fails if the history of the run is not atomic.
+/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are
+/// measured. Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 %
+/// confidence interval, and the messages, bytes and signatures of an operation.
+///
+/// Fails if the operations were not atomic, that is, if their results are impossible for operations that run one after
+/// the other.
 ///
 /// --network selects the simulated network:
 ///
 ///   lan             the local network of BQS08, from 2006 (the default)
 ///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
 ///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
-///   geo:FILE        delays between places of your own. FILE has a line for each server, and one for the clients. Each
-///                   line has the delays to each server and to the clients, in milliseconds, separated by commas
-///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
-///                   Sending or receiving a message takes LAMBDA units, 0 to 1000
+///   geo:FILE        a network with delays of your own. FILE has a line for each server, and then one for the clients.
+///                   Each line has the delays to each server and to the clients, in milliseconds, separated by commas
+///   sim:LAMBDA      an abstract network. All messages share one wire, which a message occupies for one unit of time.
+///                   A message also takes LAMBDA units of its sender's processor, and LAMBDA units of its receiver's.
+///                   LAMBDA is a number from 0 to 1000
 ///
 ///   quorate quorum run --protocol bft-bc --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
@@ -105,10 +109,10 @@ pub(super) struct RunCell {
     /// Model of the network: lan, sim:LAMBDA, geo:CLIENT,SERVER,... or geo:FILE
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
-    /// Pause of a client between operations: microseconds, or thousandths of a unit with --network sim
+    /// Pause of a client between operations, in microseconds. With --network sim, in thousandths of a unit of time
     #[arg(long, value_name = "T", default_value_t = 10_000)]
     think: u64,
-    /// Let all processes share five machines, as in the paper (default: a machine for each process)
+    /// Let all processes share five machines, as in the paper BQS08 (default: a machine for each process)
     #[arg(long)]
     five_machines: bool,
     /// Seed of the random numbers
@@ -287,8 +291,8 @@ impl RunCell {
 
 /// Check the statements of the paper BQS08 in simulation
 ///
-/// The paper compares quorum systems. Prints each of its statements, the measured figures, and the experiment of
-/// `quorate bench run` that measures the same figures. Exit status 1 if a statement does not hold.
+/// The paper compares registers of several protocols. For each of its statements, prints whether it holds, the measured
+/// values, and the experiment of `quorate bench run` that also checks it. Exit status 1 if a statement does not hold.
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]

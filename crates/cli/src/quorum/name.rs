@@ -17,7 +17,7 @@ pub(super) enum Name {
     /// Tolerates Byzantine clients
     MinimalF,
     /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
-    /// writes that it prepared before can become visible. Slower
+    /// writes can become visible that it prepared before the stop. Writes are slower than with minimal-f
     BftBc,
 }
 
@@ -30,10 +30,11 @@ pub(super) enum VariantName {
     /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
     Optimized,
-    /// A write has three phases. Once other clients have completed two writes, one after the other, no write of a
-    /// stopped client can become visible any more
+    /// A write has three phases, or four if the first phase has to write a value back. Once other clients have completed
+    /// two writes, one after the other, no write of a stopped client can become visible any more
     Strong,
-    /// The phases of optimized, with the limit of strong
+    /// A write has two phases, or more if writes overlap. Once other clients have completed two writes, as with strong,
+    /// no write of a stopped client can become visible any more
     StrongOptimized,
 }
 

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(2);
 ///
 ///   node.toml       the addresses
 ///   cluster.toml    the public keys of all servers and clients
-///   register.toml   the protocol, and the clients that may read and write (by default, all may)
+///   register.toml   the protocol, and which clients may read and write (by default, all may)
 ///   keys/           the secret key of this server or client
 ///
 ///   quorate quorum init --dir registers --protocol minimal-f
@@ -69,7 +69,8 @@ pub(super) struct Init {
     /// Number of clients to create keys for
     #[arg(long, default_value_t = 4)]
     clients: u16,
-    /// What servers write to disk before they answer. sync: everything. async and memory: less, for measurements
+    /// What servers write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
+    /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -113,7 +114,7 @@ impl Init {
 ///
 /// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
 /// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
-/// that has lost data fetches all values from the other servers, and answers no reads until then.
+/// that has lost data fetches all values from the other servers. It answers no reads before this repair is complete.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -173,7 +174,7 @@ impl Server {
 
 /// Read, write or watch a register
 ///
-/// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered before the deadline. After
+/// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
 ///
 ///   quorate quorum client read greeting
@@ -289,7 +290,7 @@ fn show(entry: &VersionedValue) {
 ///
 /// Exit status: 0 all servers answer and have their data; 1 some do not; 3 no server answers.
 ///
-/// With --serve, `status` asks the servers once a second, and answers all HTTP requests from the last result.
+/// With --serve, `status` asks the servers once a second. Each HTTP request is answered with the newest result.
 ///
 ///   quorate quorum status
 #[derive(Args, Debug)]

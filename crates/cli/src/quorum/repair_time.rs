@@ -17,7 +17,8 @@ use crate::out;
 /// Starts four servers on this machine, and writes all keys. Then removes the disk of one server, and restarts it.
 /// Prints the time from the restart until this server answers again.
 ///
-/// Then stops another server, and reads up to 1000 keys. These reads need the answers of the repaired server.
+/// Then stops another server, and reads up to 1000 keys. Without the stopped server, these reads need the answers of
+/// the repaired one.
 ///
 ///   quorate quorum repair-time --protocol minimal-c --keys 10000
 #[derive(Args, Debug)]

@@ -16,8 +16,14 @@ use crate::{out, values};
 /// Run a register under random faults, from seeds
 ///
 /// The seed of a run determines the clients, the network, the faults, and the restarts of correct servers. In every
-/// run, f servers are faulty, and the protocol must tolerate their faults. A run fails if its history is not atomic, or
-/// if an operation never ends. Exit status 1 if a run failed.
+/// run, f servers are faulty, and the protocol must tolerate their faults. A run fails if:
+///
+///   - the operations were not atomic: their results are impossible for operations that run one after the other
+///   - an operation never ends
+///   - too many writes of a stopped client become visible (bft-bc)
+///   - an assertion of the simulator fails
+///
+/// Exit status 1 if a run failed.
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]

@@ -11,8 +11,8 @@ use crate::out;
 
 /// List all scenarios, with the faults that they cover
 ///
-/// The first column has the names of the faults in docs/faults.md. A scenario fails if its fault is not tolerated, or
-/// has no visible effect at a correct replica.
+/// The first column has the keys of the faults, which docs/faults.md explains. A scenario fails if the cluster does not
+/// tolerate the fault, or if the fault has no visible effect at a correct replica.
 ///
 ///   quorate sim list
 #[derive(Args, Debug)]

@@ -23,8 +23,8 @@ const TOLD_MAX: usize = 5;
 
 /// Run simulated clusters, one for each seed
 ///
-/// Runs with the same options and the same code are identical. If a checker finds a violated invariant, or a run
-/// makes no progress, the output has the command that repeats the run, and the exit status is 1.
+/// A run fails if a checker finds that a rule was broken, or if the cluster makes no progress. The output then has the
+/// command that repeats the run, and the exit status is 1. The same seed, options and code always give the same run.
 ///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
@@ -60,19 +60,19 @@ pub(crate) struct RunSim {
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// Change a setting of the replicas. --set can be repeated. Without --set, the seed determines all settings
+    /// Change a setting of the replicas. --set can be repeated. Without --set, all settings are drawn from the seed
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
-    /// Stop each run after N steps. A stopped run may have unfinished requests
+    /// Stop each run after N steps. Requests that are then unanswered are not a failure
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
     /// Number of runs in parallel (default: one per core)
     #[arg(long, value_name = "N", value_parser = values::count)]
     jobs: Option<u64>,
-    /// Draw the run with a column for each client lane and replica; needs --seed
+    /// Draw the run as a diagram, with a column for each replica and each lane of a client. Needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
-    /// Use only the faults of the first version of the swarm, to repeat an old seed
+    /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
     /// Print one JSON object

@@ -26,7 +26,7 @@ const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing
 /// Nothing was done either: it is read away.
 const TOO_LONG: &[u8] =
     b"ERR command too long: a word has at most 1 MiB, a command 65537 words and little more than 1 MiB in all";
-const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
+const RESULT_LOST: &str = "UNKNOWN the answer was too long to be kept and got lost: it may have been done";
 
 /// The operation of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,7 +49,8 @@ impl Replica {
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
-        // A read needs no place in the order, and so no signature: its MAC is for this replica alone.
+        // The MAC of a read suffices, because only this replica has to accept it: its signature is not checked (AU-1). If
+        // its client has to sign, `admits` has rejected a read without a signature (AU-5).
         let proven = request.proof != Proof::Unproven;
         if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
             if !proven {
@@ -101,7 +102,7 @@ impl Replica {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
             if !valid {
-                // AU-1: a right MAC with a wrong signature is its client's doing, or damage on the way.
+                // AU-1: the MAC covers the signature, so a valid MAC with an invalid signature proves its client faulty.
                 if body.proof == Proof::Mac {
                     self.clients.shut_out(body.client, now.mono_ns);
                 }

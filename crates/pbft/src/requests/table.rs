@@ -419,8 +419,8 @@ impl RequestTable {
         standing.probation_until = now.saturating_add(length);
     }
 
-    /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
-    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
+    /// Shuts a client out here for a while: its MAC was valid and its signature was not. The MAC covers the signature
+    /// (CR-3), so the client is faulty (AU-1). A while is enough to bound the cost of such checks.
     pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
         if let Some(standing) = self.standing_mut(client) {
             standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);

@@ -8,8 +8,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use quorate_pbft::record::{self, Record};
-use quorate_wire::SeqNum;
+use quorate_pbft::record::{self, Keep};
+use quorate_wire::{SeqNum, ViewNum};
 
 use super::commit::{self, Head, RecordKind};
 use super::io::{DiskError, DiskFile, DiskIo};
@@ -63,7 +63,7 @@ struct Segment {
 /// The newest records of the kinds that outlive every image: they are copied when their segment is removed.
 #[derive(Debug, Default)]
 struct Lasting {
-    view: Option<Vec<u8>>,
+    view: Option<(ViewNum, Vec<u8>)>,
     stable: Option<(SeqNum, Vec<u8>)>,
     seen: Option<Vec<u8>>,
 }
@@ -71,28 +71,19 @@ struct Lasting {
 impl Lasting {
     /// Remembers a record, and returns the number that it refers to, if an image replaces it.
     fn note(&mut self, bytes: &[u8]) -> u64 {
-        match Record::decode(bytes) {
-            Ok(
-                Record::PrePrepared { seq, .. }
-                | Record::Prepared { seq, .. }
-                | Record::PreparedAgain { seq, .. }
-                | Record::Batch { seq, .. }
-                | Record::Floor { seq }
-                | Record::Committed { seq, .. },
-            ) => return seq.0,
-            Ok(Record::Stable { seq, .. }) => {
-                if self.stable.as_ref().is_none_or(|(newest, _)| *newest <= seq) {
-                    self.stable = Some((seq, bytes.to_vec()));
-                }
+        fn is_newest<N: Ord>(held: Option<&(N, Vec<u8>)>, new: &N) -> bool {
+            held.is_none_or(|(held, _)| held <= new)
+        }
+        match record::keep(bytes) {
+            Some(Keep::UntilStable(seq)) => return seq.0,
+            Some(Keep::NewestStable(seq)) if is_newest(self.stable.as_ref(), &seq) => {
+                self.stable = Some((seq, bytes.to_vec()));
             }
-            Ok(Record::Seen { .. }) => self.seen = Some(bytes.to_vec()),
-            Ok(Record::ViewChange { view, .. } | Record::NewView { view, .. }) => {
-                let newest = self.view.as_deref().and_then(record::view_of);
-                if newest.is_none_or(|newest| newest <= view) {
-                    self.view = Some(bytes.to_vec());
-                }
+            Some(Keep::NewestView(view)) if is_newest(self.view.as_ref(), &view) => {
+                self.view = Some((view, bytes.to_vec()));
             }
-            Err(_) => {}
+            Some(Keep::NewestSeen) => self.seen = Some(bytes.to_vec()),
+            Some(Keep::NewestStable(_) | Keep::NewestView(_)) | None => {}
         }
         0
     }
@@ -208,7 +199,7 @@ impl<D: DiskIo> DiskLog<D> {
         let mut records = Vec::new();
         let Lasting { view, stable, seen } = &self.lasting;
         let stable = stable.as_ref().map(|(_, bytes)| bytes);
-        let view = mutant!(M151, view.as_ref(), None);
+        let view = mutant!(M151, view.as_ref().map(|(_, bytes)| bytes), None);
         for bytes in [view, stable, seen.as_ref()].into_iter().flatten() {
             commit::put(RecordKind::Replica, bytes, &mut records);
         }

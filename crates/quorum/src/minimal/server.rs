@@ -339,7 +339,7 @@ impl Server {
         out.send(from, object, Body::Val { rid, version, value, forwarded: false, signature });
     }
 
-    /// Ends the leases of readers that never said that they were complete (§4, pitfall 3).
+    /// Ends the leases of readers that never said that they were complete (§4, Bounds).
     fn expire(&mut self, now: u64, out: &mut Out) {
         let mut left = false;
         for (object, held) in &mut self.objects {

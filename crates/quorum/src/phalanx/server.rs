@@ -118,7 +118,7 @@ impl Server {
                 if newer {
                     out.persist(object);
                 }
-                // Also when it is not newer: otherwise concurrent writers would block (pitfall 4).
+                // Also when it is not newer: otherwise concurrent writers would block (§3, Servers).
                 if newer || !self.settings.wrong(Mutant::NewerOnly) {
                     out.send(from, object, Body::Ack { op, version });
                 }

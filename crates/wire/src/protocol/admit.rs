@@ -18,9 +18,8 @@ use crate::protocol::batch::BatchPool;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::{Kind, kinds};
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Message, MetaData,
-    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, VcFetch, ViewChange, fixed_len,
+    self, BodyKind, BodyMessage, Message, PrePrepare, PrePrepareHead, Proof, Reply, Request, Suspect,
+    ViewChange, fixed_len,
 };
 use crate::protocol::sign::{Signed, request_digest};
 
