@@ -22,12 +22,13 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
     let name = mutant.name();
     let bc = |variants: &[Variant]| variants.iter().map(|variant| Protocol::BftBc(*variant)).collect();
     match mutant {
+        Mutant::RightsOfSender => vec![Protocol::Phalanx, Protocol::MinimalC, Protocol::MinimalF],
         Mutant::AccessOnRelays => vec![Protocol::Phalanx, Protocol::MinimalF],
         Mutant::NewerOnly => vec![Protocol::Phalanx, Protocol::BftBc(Variant::Base)],
         Mutant::Untagged | Mutant::NoLock => bc(&[Variant::Optimized]),
         Mutant::OptUnpreceded | Mutant::NamedPredecessor => bc(&[Variant::StrongOptimized]),
         Mutant::PreparedPredecessor | Mutant::ValueWithheld => bc(&[Variant::Strong]),
-        Mutant::NoH2 => bc(&[Variant::Base, Variant::Optimized]),
+        Mutant::NoH2 | Mutant::RightsIgnored => bc(&[Variant::Base, Variant::Optimized]),
         Mutant::DecideWeak => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-c") => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-f") => vec![Protocol::MinimalF],

@@ -16,6 +16,7 @@ use quorate_quorum_sim::network::Network;
 use quorate_quorum_sim::profile::Profile;
 use quorate_quorum_sim::rng::Rng;
 use quorate_quorum_sim::rogue::{Fault, Faulty};
+use quorate_quorum_sim::scenario;
 use quorate_quorum_sim::world::{End, World};
 use quorate_wire::ClientId;
 
@@ -103,4 +104,14 @@ fn q4_half_a_write_then_a_read() {
     // Outside its model (§8) MINIMAL-C hangs in some of these runs, and is atomic in all.
     let hangs = (0..100).filter(|seed| beside(Protocol::MinimalC, Fault::Poison, *seed) != End::Complete);
     assert!(hangs.count() > 0, "MINIMAL-C stands a poisonous writer");
+}
+
+#[test]
+fn q5_a_client_that_may_not_write_brings_nothing_in() {
+    let about = scenario::ALL.iter().filter(|scenario| scenario.name.ends_with("-unlisted-writer"));
+    let names: Vec<&str> = about.clone().map(|scenario| scenario.name).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for scenario in about {
+        assert_eq!(scenario.run(None), Ok(()), "{}", scenario.name);
+    }
 }

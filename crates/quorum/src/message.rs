@@ -95,6 +95,14 @@ pub struct Copy {
     pub wcert: Option<WriteCert>,
 }
 
+impl Copy {
+    /// Returns a copy without certificates.
+    pub(crate) fn stored(object: ObjectId, version: Version, value: &Value, proof: &Proof) -> Self {
+        let (value, proof) = (Arc::clone(value), proof.clone());
+        Self { object, version, value, proof, pcert: None, wcert: None }
+    }
+}
+
 /// What a message says.
 #[allow(missing_docs, reason = "the line above each kind says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -134,8 +134,10 @@ fn a_watch_delivers_values_in_rising_order() {
 fn rights_are_enforced_by_servers() {
     let mut config = Config::new(Protocol::MinimalF);
     let only = |principals: &[u64]| Who::These(principals.iter().copied().collect::<BTreeSet<u64>>());
-    config.rules.insert("open/".to_owned(), Rights { readers: Who::All, writers: Who::All });
-    config.rules.insert("mine/".to_owned(), Rights { readers: only(&[]), writers: only(&[1]) });
+    config.rules.insert("open/".to_owned(), Rights::default());
+    config
+        .rules
+        .insert("mine/".to_owned(), Rights { readers: only(&[]), writers: only(&[1]), ..Rights::default() });
     let mut cluster = Cluster::make("rights", config.clone(), &[]);
     (0..N).for_each(|id| cluster.start(id, None));
     let (owner, other) = (cluster.client(0), cluster.client(1));
