@@ -22,7 +22,7 @@ its bound, and prints that input. The same seed gives the same inputs.
 ";
 
 /// What was asked for.
-struct Options {
+struct FuzzOptions {
     target: Option<String>,
     duration: Duration,
     seed: u64,
@@ -80,8 +80,8 @@ fn tell(mark: &str, target: &Target, report: &Report) {
     );
 }
 
-fn parse(args: &[String]) -> Result<Options, String> {
-    let mut options = Options { target: None, duration: Duration::from_secs(600), seed: 1, input: None };
+fn parse(args: &[String]) -> Result<FuzzOptions, String> {
+    let mut options = FuzzOptions { target: None, duration: Duration::from_secs(600), seed: 1, input: None };
     let mut words = args.iter();
     while let Some(flag) = words.next() {
         let value = words.next().ok_or_else(|| format!("{flag} needs a value"))?;

@@ -1,5 +1,5 @@
 //! The evaluation of BQS08, simulated and on sockets: 20 panels and 2 tables, and four experiments beyond it (§12 of
-//! `docs/quorum.md`).
+//! `docs/quorum-results.md`).
 //!
 //! | Part | Module |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | what all have | `shared` |
 
 use anyhow::Result;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::placement::Placement;
 
@@ -87,7 +87,7 @@ struct Panel {
     id: &'static str,
     source: &'static str,
     arms: &'static [Arm],
-    kind: Kind,
+    kind: OperationKind,
     along: Along,
     judge: fn(&[Row]) -> Vec<Shape>,
 }
@@ -104,7 +104,7 @@ impl Panel {
     }
 
     fn points(&self, operations: usize, at: Setting) -> Vec<Point> {
-        let (kind, most) = (self.kind, if self.kind == Kind::Write { 5 } else { 4 });
+        let (kind, most) = (self.kind, if self.kind == OperationKind::Write { 5 } else { 4 });
         let mut points = Vec::new();
         for arm in self.arms {
             match self.along {
@@ -240,7 +240,7 @@ fn curve_of(row: &Row) -> String {
 macro_rules! panels {
     ($($name:ident = $id:literal, $source:literal, $about:literal, $arms:expr, $kind:ident, $along:expr, $judge:expr;)*) => {
         $(static $name: Panel =
-            Panel { id: $id, source: $source, arms: $arms, kind: Kind::$kind, along: $along, judge: $judge };)*
+            Panel { id: $id, source: $source, arms: $arms, kind: OperationKind::$kind, along: $along, judge: $judge };)*
 
         /// The figures and tables of the paper.
         static PANELS: &[&Panel] = &[$(&$name),*];
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::report::Verdict;
 
-    /// The statements that few operations can show; A7 is missed at f = 2, and A12 by writes (`docs/quorum.md` says why).
+    /// The statements that few operations can show; A7 is missed at f = 2, and A12 by writes (`docs/quorum-results.md` says why).
     #[test]
     fn the_statements_without_concurrency_hold() {
         let settled = [

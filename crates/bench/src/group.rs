@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use quorate_node::memory::in_memory;
 use quorate_node::{
-    ClientDrive, Directory, Event, MemoryProcess, Meter, Metered, Place, TestKeys, Transport,
+    ClientProcess, Directory, Event, MemoryProcess, Meter, Metered, Place, TestKeys, Transport,
 };
 use quorate_pbft::{Config, Now};
 use quorate_service::null::Null;
@@ -38,7 +38,7 @@ impl Transport for Queue {
 #[derive(Debug)]
 pub(crate) struct Group<M: Meter> {
     replicas: Vec<(MemoryProcess<Null>, Metered<M>)>,
-    client: ClientDrive<M>,
+    client: ClientProcess<M>,
     queue: Queue,
     now: Now,
 }
@@ -68,7 +68,7 @@ impl<M: Meter> Group<M> {
             replicas.push((process, Metered::new(meter())));
         }
         let door = keys.door(principal, now.wall_ns);
-        let client = ClientDrive::new(&config, door, 1, directory, Timestamp(1), meter());
+        let client = ClientProcess::new(&config, door, 1, directory, Timestamp(1), meter());
         let mut group = Self { replicas, client, queue: Queue::default(), now };
         for (replica, meter) in &mut group.replicas {
             replica.step(now, Event::Start, meter);

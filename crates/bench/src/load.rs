@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use quorate_node::{ClientDrive, Clock, Idle, Waiting};
+use quorate_node::{ClientProcess, Clock, Idle, Waiting};
 use quorate_service::null;
 use serde::{Deserialize, Serialize};
 
@@ -226,14 +226,14 @@ pub(crate) fn obey_with(mut work: impl FnMut(&Load) -> Result<()>) -> Result<()>
 
 /// A process of clients of a cluster.
 pub(crate) struct Clients {
-    drive: ClientDrive,
+    drive: ClientProcess,
     link: Link,
     clock: Clock,
     waiting: Waiting,
 }
 
 impl Clients {
-    pub(crate) fn new(drive: ClientDrive, link: Link, waiting: Waiting) -> Self {
+    pub(crate) fn new(drive: ClientProcess, link: Link, waiting: Waiting) -> Self {
         Self { drive, link, clock: Clock::new(), waiting }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use quorate_node::memory::in_memory;
-use quorate_node::{ClientDrive, Clock, Directory, Event, Socket, TestKeys, Waiting, ports};
+use quorate_node::{ClientProcess, Clock, Directory, Event, Socket, TestKeys, Waiting, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::{Durability, RequestAuth};
 use quorate_service::null::Null;
@@ -162,12 +162,12 @@ impl Common {
     }
 
     /// Returns the lanes of client `index`, with their sockets.
-    pub(crate) fn client(self, index: usize, lanes: u16) -> Result<(ClientDrive, Link)> {
+    pub(crate) fn client(self, index: usize, lanes: u16) -> Result<(ClientProcess, Link)> {
         let own = Principal::Client(ClientId::new(u64::try_from(index)? + 1, 0));
         let link = self.link(own, self.addresses.get(self.config.cluster.n() + index))?;
         let Self { config, keys, directory, .. } = self;
         let wall_ns = Clock::new().now().wall_ns;
         let door = keys.door(own, wall_ns);
-        Ok((ClientDrive::new(&config, door, lanes, directory, Timestamp(wall_ns), ()), link))
+        Ok((ClientProcess::new(&config, door, lanes, directory, Timestamp(wall_ns), ()), link))
     }
 }

@@ -12,14 +12,20 @@ use quorate_bench::{
 use serde_json::json;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::out;
 
 /// Repeat the experiments of the papers
 ///
-/// An experiment prints a table with its conditions, and says which statements of its paper hold. One run of an
-/// experiment includes the baselines and all variants. Experiments on registers (bqs-*) run in simulation, and most of
-/// them also on sockets. Other experiments that depend on the network use real processes.
+/// An experiment prints a table and the conditions of the run, and says which statements of its paper hold. Each run
+/// measures all variants of quorate, and also the systems with which quorate is compared.
+///
+/// Experiments on registers (bqs-*) run in simulation. Most of them also run on sockets: the clients and servers are
+/// then threads that exchange messages over TCP. Other experiments that depend on the network use real processes.
+///
+/// docs/benchmarks.md describes the experiments, and docs/papers.md lists the papers.
+///
+/// Example:
 ///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]
@@ -32,13 +38,15 @@ pub(crate) struct Bench {
 #[derive(Subcommand, Debug)]
 enum Command {
     List(List),
-    Run(Run),
+    Run(RunBench),
     Report(Page),
     #[command(hide = true)]
     Child(Child),
 }
 
 /// List all experiments, with the table or figure that each repeats
+///
+/// Example:
 ///
 ///   quorate bench list
 #[derive(Args, Debug)]
@@ -51,19 +59,21 @@ struct List {
 
 /// Run an experiment, or all of them
 ///
-/// Exit status 1 if a statement of the paper does not hold. Figures are valid only on an idle machine, so the output
-/// includes the load by other programs.
+/// Exit status 1 if a statement of the paper does not hold. Results are valid only on an idle machine. Therefore the
+/// output says how much of the machine other programs used.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
-/// experiments that have a result. Without --quick, it repeats those that were measured with --quick.
+/// experiments that have a result. Without --quick, it repeats the experiments whose result was measured with --quick.
+///
+/// Example:
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-struct Run {
+struct RunBench {
     /// An experiment of `quorate bench list`, or `all`
     name: String,
-    /// Finish within a minute, with fewer repeats and points
+    /// Finish within a minute on an idle machine, with fewer repetitions and measuring points
     #[arg(long)]
     quick: bool,
     /// Run only to produce output of the right shape: the figures mean nothing
@@ -72,22 +82,23 @@ struct Run {
     /// Write all samples to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw the figures as NAME-FIGURE.svg in this directory, and as .png in builds with the feature png
+    /// Draw the results as diagrams in this directory: NAME-FIGURE.svg, and .png in builds with the feature png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Also draw the results in this file, as dashed lines. It has the format of --json
+    /// Add the results of another run to the diagrams, as dashed lines. FILE was written with --json or --out
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
-    /// With an experiment on registers (bqs-*): give each emulated machine of the parts on sockets a network namespace, and
-    /// a link of this speed. Needs root, `ip` and `tc`. `none`: loopback
+    /// For experiments on registers (bqs-*), where they run on sockets: emulate several machines. The threads of each
+    /// machine are in a network namespace of their own, with a link of this speed. Needs root, `ip` and `tc`. With
+    /// `none`, messages use loopback
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
-    /// With --links: the delay of a message on its way from one machine to another. Needs netem in the kernel
+    /// With --links: the delay of each message between two emulated machines. Needs netem in the kernel
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
-    /// With an experiment on registers (bqs-*), on sockets: make real signatures of this kind. By default, bqs-x1 makes
-    /// real signatures of every kind. The other experiments make none by default: each signature takes the time that a
-    /// machine of 2006 needed for it
+    /// For experiments on registers (bqs-*), where they run on sockets: make signatures of this kind. By default, bqs-x1
+    /// makes signatures of all three kinds. The other experiments make none by default. Instead, a process waits for as
+    /// long as a machine of 2006 needed to make or check a signature
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the result to NAME.json in this directory [default for `all`: bench-results]
@@ -126,6 +137,8 @@ impl From<Crypto> for Signatures {
 /// Reads the NAME.json files of a directory, and writes report.html, report.md and report.csv there. report.html
 /// is self-contained. The report names the experiments without results.
 ///
+/// Example:
+///
 ///   quorate bench report bench-results
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -138,6 +151,8 @@ struct Page {
 ///
 /// Experiments start this command themselves.
 ///
+/// Example:
+///
 ///   quorate bench child core-step
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -148,7 +163,7 @@ struct Child {
 }
 
 impl Bench {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::List(list) => Ok(list.run()),
             Command::Run(run) => run.run(),
@@ -179,8 +194,8 @@ impl List {
     }
 }
 
-impl Run {
-    fn run(&self) -> Outcome {
+impl RunBench {
+    fn run(&self) -> CommandResult {
         if self.links != Links::None && !self.name.starts_with("bqs-") {
             let what = "only experiments on registers have links to choose from";
             return Err(Failure::new(Code::Rule, what).at("--links").next("omit --links"));
@@ -256,7 +271,7 @@ impl Run {
     }
 
     /// Runs the experiments without a result, and estimates the remaining time.
-    fn run_all(&self) -> Outcome {
+    fn run_all(&self) -> CommandResult {
         let out = self.out.as_deref().unwrap_or(Path::new("bench-results"));
         fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
         let (begin, mut seconds) = (Instant::now(), 0.0);
@@ -346,7 +361,7 @@ impl Run {
 }
 
 impl Page {
-    fn run(&self) -> Outcome {
+    fn run(&self) -> CommandResult {
         let count = write_page(&self.directory)?;
         out::line(format!(
             "{count} of {} experiments: {}",
@@ -377,7 +392,7 @@ fn write_page(directory: &Path) -> Result<usize, Failure> {
     Ok(reports.len())
 }
 
-fn verdict(broken: usize, all: usize) -> Outcome {
+fn verdict(broken: usize, all: usize) -> CommandResult {
     if broken == 0 {
         return Ok(ExitCode::SUCCESS);
     }

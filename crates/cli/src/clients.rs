@@ -7,25 +7,28 @@ use std::time::Duration;
 
 use clap::Args;
 use quorate_node::caller::CallerOptions;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, client_dir};
 use quorate_node::members::{client_name, client_number};
-use quorate_node::trouble::Kind;
 use quorate_node::{CallError, Caller, ClientNode, enlist};
 use quorate_service::registry::{RegistryResult, Rights};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// Add a client to a running cluster
 ///
-/// Creates a key pair and a directory for the client under DIR, and adds its public key with an ordered operation:
-/// all replicas accept the client from the same point on.
+/// Creates a key pair and a directory for the client under DIR. Then registers the public key with an ordered
+/// operation. So all replicas accept the client from the same position in the order of operations.
 ///
-/// Only an administrator can do this. The option --as names the administrator. Without it, the command uses the first
-/// administrator in cluster.toml whose directory is under DIR and not in use. It never connects as NAME.
+/// Only an administrator can do this: a client with the right to add and remove clients. Without --as, the command
+/// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It never connects
+/// as the client that it adds or changes.
 ///
-/// Repeat the command if its outcome is unknown, or to change a client's rights or address.
+/// Repeat the command if its outcome is unknown, or to change the rights or the address of the client.
+///
+/// Example:
 ///
 ///   quorate add-client --dir cluster client-2 --read-only
 #[derive(Args, Debug)]
@@ -48,8 +51,12 @@ pub(crate) struct AddClient {
 
 /// Remove a client from a running cluster
 ///
-/// Removes the client with an ordered operation: later requests of the client are refused. Its directory
-/// stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
+/// Removes the client with an ordered operation. Replicas refuse all requests of the client that are ordered later. Its
+/// directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
+///
+/// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
+///
+/// Example:
 ///
 ///   quorate remove-client --dir cluster client-2
 #[derive(Args, Debug)]
@@ -68,7 +75,7 @@ struct By {
     #[arg(long)]
     dir: PathBuf,
     /// The administrator to connect as, such as client-1
-    #[arg(long = "as", value_name = "NAME")]
+    #[arg(long = "as", value_name = "CLIENT")]
     administrator: Option<String>,
     /// Time to wait for the answer, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
@@ -77,7 +84,7 @@ struct By {
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others are refusals")]
 impl AddClient {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
         let administrator = self.by.open(number)?;
         let listen = self.host.map(|host| {
@@ -110,7 +117,7 @@ impl AddClient {
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others are refusals")]
 impl RemoveClient {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
         let (caller, by) = self.by.call(self.by.open(number)?)?;
         let answer = enlist::remove(&caller, number).map_err(|error| self.by.failed(&error))?;
@@ -139,7 +146,7 @@ impl By {
         let mut in_use = None;
         for number in administrators(&self.dir).into_iter().filter(|number| *number != about) {
             match ClientNode::open(&client_dir(&self.dir, number)) {
-                Err(trouble) if trouble.kind == Kind::InUse => in_use = Some(trouble),
+                Err(trouble) if trouble.kind == NodeErrorKind::InUse => in_use = Some(trouble),
                 opened => return Ok(opened?),
             }
         }
@@ -203,10 +210,11 @@ fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, format!("{name} is the last administrator"))
                 .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
         }
-        RegistryResult::Full => {
-            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
-                .next("use the name of a removed client")
-        }
+        RegistryResult::Full => Failure::new(
+            Code::Rule,
+            "the client registry is full: 4032 clients were added or removed, or got other rights",
+        )
+        .next("use the name of a removed client"),
         RegistryResult::NoLane => {
             Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
                 .next("wait a minute: a lane that is idle for a minute makes room")

@@ -27,7 +27,7 @@ use self::keys::Keys;
 use self::load::Load;
 use self::usage::{PATIENCE, Usage, grouped, quorate, terminate};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::local::{Local, unwritable};
 use crate::out;
 
@@ -157,7 +157,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let [_, b, c, d] = std::process::id().to_be_bytes();
         // A loopback address that other programs are unlikely to use.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use self::finding::{Grade, counted};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::out;
 
 /// Check the nodes in a directory, and this machine
@@ -23,8 +23,10 @@ use crate::out;
 /// Compares the settings that must be the same on all nodes. Checks this machine's disk (free space, permissions,
 /// speed), its clock and its socket buffers.
 ///
-/// Prints one line for each check: ok, warn or bad, with what to do. Exit status 1 if a check is bad. The
-/// command changes nothing.
+/// Prints one line for each check: ok, warn or bad. If something can be done about a problem, the line says what. Exit
+/// status 1 if a check is bad. The command changes nothing.
+///
+/// Example:
 ///
 ///   quorate doctor --dir quorate-data
 #[derive(Args, Debug)]
@@ -39,7 +41,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let found = nodes::find(&self.dir);
         if found.is_empty() {
             return Err(Failure::new(Code::Unreadable, "no node found")

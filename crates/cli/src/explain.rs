@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::out;
 
 /// The page of the documentation.
@@ -14,6 +14,8 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 /// Describe an error code and what to do about it
 ///
 /// Without a code, lists all of them. `limits` lists the largest values that quorate accepts.
+///
+/// Examples:
 ///
 ///   quorate explain Q004
 ///   quorate explain limits
@@ -25,7 +27,7 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let Some(typed) = &self.code else {
             for code in Code::ALL {
                 out::line(format!("{code}  {}", code.title()));

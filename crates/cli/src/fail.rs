@@ -19,7 +19,7 @@ pub(crate) struct Failure {
 }
 
 /// The result of a command.
-pub(crate) type Outcome = Result<ExitCode, Failure>;
+pub(crate) type CommandResult = Result<ExitCode, Failure>;
 
 impl Failure {
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {

@@ -10,25 +10,27 @@ use clap::{Args, ValueEnum};
 
 use self::act::Break;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::liar::Way;
 use crate::local::Local;
 use crate::out;
 
 /// Inject a fault into a replica, or heal it
 ///
-/// Works only on clusters that `quorate up` runs. The service continues with up to f faulty replicas. `fault` refuses
+/// Works only on clusters that `quorate up` runs. A cluster of 3f + 1 replicas tolerates f faulty ones. `fault` refuses
 /// to break more replicas, unless you add --yes-break-it.
 ///
 ///   kill      end the process immediately, like a crash (SIGKILL)
 ///   pause     suspend the process, like a machine that hangs (SIGSTOP)
-///   wipe      kill it, empty its log and state, and restart it: it rejoins
+///   wipe      kill it, empty its log and state, and restart it: it fetches the state from the others
 ///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
-///   lie       restart it as a liar; --how selects the kind of lie (default wrong-reply)
+///   lie       restart it as a liar, which sends false messages; --how selects the kind of lie (default wrong-reply)
 ///   slow      restart it so that all its messages are late; --how sets the delay (default 50ms)
 ///   heal      undo kill, pause, lie or slow; `heal all` heals every replica
 ///
 /// `quorate replica --liar list` lists the kinds of lies.
+///
+/// Example:
 ///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
@@ -65,7 +67,7 @@ enum What {
 }
 
 impl Fault {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         if !local.runs() {
             return Err(Failure::new(Code::Unreachable, "the cluster is not running")
@@ -175,7 +177,7 @@ fn faulty(local: &Local, name: &str) -> Option<String> {
 }
 
 /// Heals every replica that has a fault.
-fn heal_all(local: &Local, names: &[String]) -> Outcome {
+fn heal_all(local: &Local, names: &[String]) -> CommandResult {
     let broken: Vec<&String> = names.iter().filter(|name| faulty(local, name).is_some()).collect();
     if broken.is_empty() {
         out::line("no replica has a fault: nothing was changed");
@@ -187,7 +189,7 @@ fn heal_all(local: &Local, names: &[String]) -> Outcome {
 }
 
 /// Says that a replica has no fault. If other replicas have one, the command probably named the wrong replica.
-fn nothing_to_heal(local: &Local, names: &[String], name: &str) -> Outcome {
+fn nothing_to_heal(local: &Local, names: &[String], name: &str) -> CommandResult {
     let id = |name: &str| name.trim_start_matches("replica-").to_owned();
     let says = format!("r{} has no fault that can be healed: nothing was changed", id(name));
     let broken = names.iter().find_map(|other| Some((id(other), faulty(local, other)?)));

@@ -17,14 +17,16 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::node::open_client;
 use crate::{out, values};
 
 /// Use the file system without a mount
 ///
-/// Paths that begin with `q:` are in the replicated file system, relative to its root. All other paths are on this
-/// machine. The replicas check permissions, for your user and groups on this machine.
+/// Paths that begin with `q:` are in the replicated file system, below the directory of --export. All other paths are
+/// on this machine. The replicas check permissions, for your user and groups on this machine.
+///
+/// Example:
 ///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
@@ -33,11 +35,11 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in node.toml. If the export lists networks, the client's address must be
-    /// in one of them
+    /// Export to use: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the client's address
+    /// must be in one of these networks. This is the address in the client's own node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
-    /// Deadline of an operation, such as 500ms or 10s
+    /// Time to wait for the answer to an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
     #[command(subcommand)]
@@ -47,6 +49,8 @@ pub(crate) struct Fs {
 #[derive(Subcommand, Debug)]
 enum What {
     /// List a directory or a file
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 ls -l q:
     #[command(verbatim_doc_comment)]
@@ -60,6 +64,8 @@ enum What {
     },
     /// Write a file to standard output
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 cat q:hello
     #[command(verbatim_doc_comment)]
     Cat {
@@ -68,11 +74,17 @@ enum What {
     },
     /// Copy a file into or out of the file system
     ///
-    /// With durability "sync", a file that was copied in is durable when the command ends.
+    /// Exactly one of the two paths must begin with `q:`. With durability "sync", a file that was copied in is durable
+    /// when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
-    /// renames it. The new file keeps the mode of the old one, and if you may set them, the owner and the group. If the
-    /// cluster becomes unreachable during the copy, `.quorate-cp-*` is left behind. Remove it.
+    /// gives this file the target's name. The new file then has the mode of the replaced file. If it was copied into the
+    /// file system, it also has the owner and the group of the replaced file, as far as you may set them.
+    ///
+    /// If the cluster becomes unreachable while a file is copied in, the incomplete file `.quorate-cp-*` stays in the
+    /// target directory. Remove it.
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -84,6 +96,8 @@ enum What {
     },
     /// Create a directory
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 mkdir q:reports
     #[command(verbatim_doc_comment)]
     Mkdir {
@@ -92,6 +106,8 @@ enum What {
     },
     /// Remove a file or an empty directory
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 rm q:hello
     #[command(verbatim_doc_comment)]
     Rm {
@@ -99,6 +115,8 @@ enum What {
         path: String,
     },
     /// Show used and free space, in bytes and files
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 df
     #[command(verbatim_doc_comment)]
@@ -110,22 +128,27 @@ enum What {
     ///   - each page in use belongs to exactly one file or table
     ///   - each name leads to an inode, and each inode has the right link count
     ///   - each directory has a path to the root
-    ///   - the replicas agreed on this state
+    ///   - the state matches the newest agreed checkpoint in this replica's log. A checkpoint is agreed when the
+    ///     replicas have agreed on the digest of its state
     ///
-    /// Needs memory for the entire state. Repairs nothing. Exit status 1 if a check fails.
+    /// Keeps the metadata and the last page of each file in memory, even if they exceed `state_memory_max`. Repairs
+    /// nothing. Exit status 1 if a check fails.
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/replica-3 fsck
     #[command(verbatim_doc_comment)]
     Fsck {
-        /// Print one JSON object: `clean`, `seq`, `inodes`, `names`, `pages`, `agreed_at`, `agrees`, `findings`,
-        /// `findings_count`
+        /// Print one JSON object: `clean`, `seq` (the last batch in the state), `inodes`, `names`, `pages`, `agreed_at`
+        /// (the batch of the agreed checkpoint), `agrees` (whether the state matches this checkpoint), `findings`,
+        /// `findings_count`. Without an agreed checkpoint, `agreed_at` and `agrees` are null
         #[arg(long)]
         json: bool,
     },
 }
 
 impl Fs {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if let What::Fsck { json } = self.what {
             return check(&self.dir, json);
         }
@@ -168,7 +191,7 @@ impl Fs {
 }
 
 /// Checks the file system of a stopped replica.
-fn check(dir: &Path, json: bool) -> Outcome {
+fn check(dir: &Path, json: bool) -> CommandResult {
     let checked = fsck::check(dir)?;
     let Checked { seq, agreed, differs, report } = &checked;
     if json {

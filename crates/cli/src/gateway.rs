@@ -14,7 +14,7 @@ use quorate_gateways::{GATEWAYS, GatewayRow, Given, OptionRow};
 use quorate_node::services::ServiceName;
 use quorate_node::signals;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::node::open_client;
 use crate::{out, values};
 
@@ -30,7 +30,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let node = open_client(&self.dir, self.row.service)?;
         let option = |name: &str| Some(self.options.iter().find(|(known, _)| *known == name)?.1.clone());
@@ -91,7 +91,7 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("TIME")
                 .default_value(format!("{}s", row.deadline.as_secs()))
                 .value_parser(values::duration)
-                .help("Time after which a user gets an error instead of an answer, such as 500ms or 10s"),
+                .help("Time to wait for an answer of the cluster before an operation can fail, such as 500ms or 10s"),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))
 }

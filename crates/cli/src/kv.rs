@@ -11,7 +11,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 use quorate_service::kv::{Answer, Failure as Refusal, Operation};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::node::open_client;
 use crate::values;
 
@@ -20,13 +20,18 @@ const SILENT: u8 = 3;
 
 /// Read and write keys, one operation per line
 ///
-/// Reads operations from standard input, and prints one line for each result:
+/// Reads operations from standard input:
 ///
-///   get K   put K V   del K   cas K OLD NEW   incr K N   append K S
+///   get K           read the value of key K
+///   put K V         set the value to V
+///   del K           remove the key
+///   cas K OLD NEW   set the value to NEW if it is OLD, or if OLD is `nil` and there is no such key
+///   incr K N        add the number N to the value
+///   append K S      append S to the value
 ///
-/// K and OLD are words; OLD is `nil` for a key that does not exist. V, NEW and S extend to the end of the line.
+/// K and OLD end at the first space. V, NEW and S extend to the end of the line.
 ///
-/// The results:
+/// For each operation, prints a line with the result:
 ///
 ///   ok [VALUE]     done
 ///   nil            no such key
@@ -36,6 +41,8 @@ const SILENT: u8 = 3;
 /// Exit status: 0 all operations succeeded; 1 an operation failed, or its outcome is unknown; 3 the cluster answered no
 /// operation.
 ///
+/// Example:
+///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -43,13 +50,13 @@ pub(crate) struct Kv {
     /// The client's directory, made by `quorate init`
     #[arg(long)]
     dir: PathBuf,
-    /// Deadline of an operation, such as 500ms or 10s
+    /// Time to wait for the answer to an operation, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
     deadline: Duration,
 }
 
 impl Kv {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let node = open_client(&self.dir, ServiceName::KV)?;
         let options = CallerOptions { lanes: 1, deadline: self.deadline };
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;

@@ -11,7 +11,7 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, caller, signals};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
 use crate::{out, values};
@@ -21,8 +21,8 @@ const LANES: u16 = 64;
 
 /// Mount the file system through FUSE
 ///
-/// Needs neither root nor a gateway: this process is a client of the cluster. It stays in the foreground. Ctrl-C or
-/// SIGTERM unmounts.
+/// Needs neither root nor a gateway: this process is a client of the cluster. The process stays in the foreground.
+/// Ctrl-C or SIGTERM unmounts the file system.
 ///
 ///   - With durability "sync", data is durable when `write` returns.
 ///   - Changes by other clients become visible within a second.
@@ -31,15 +31,18 @@ const LANES: u16 = 64;
 ///   - A file that is removed while it is open is kept as `.quorate-open-*` until it is closed. A killed mount leaves
 ///     such files behind. Remove them when no mount has them open.
 ///
-/// A call that has no answer after --wait fails with ETIMEDOUT ("Connection timed out"). It may still take effect
-/// later, and can then overwrite a newer write. To prevent this, set --wait longer than the longest outage. After
-/// ETIMEDOUT, close the file, wait until `quorate status` prints HEALTHY, and read the file before you write to it.
+/// A call without an answer fails after the time of --wait, with ETIMEDOUT ("Connection timed out"). A failed write may
+/// still take effect later, and can then overwrite a newer write. To prevent this, set --wait longer than the longest
+/// outage. After ETIMEDOUT, close the file, wait until `quorate status` prints HEALTHY, and read the file before you
+/// write to it.
+///
+/// Example:
 ///
 ///   quorate mount /mnt/q
 ///
-/// For a cluster that `quorate init` made:
+/// For a cluster that `quorate init` made, name the directory of a client that no other program uses:
 ///
-///   quorate mount --dir cluster/client-1 /mnt/q
+///   quorate mount --dir cluster/client-0 /mnt/q
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Mount {
@@ -49,14 +52,14 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount: one of `fs_exports` in node.toml. If the export lists networks, the client's address must be
-    /// in one of them
+    /// Export to mount: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the client's
+    /// address must be in one of these networks. This is the address in the client's own node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s
     #[arg(long, default_value = "30s", value_parser = values::duration, value_name = "TIME")]
     wait: Duration,
-    /// Number of requests handled in parallel, 1 to 256
+    /// Maximum number of file system calls that this process handles in parallel, 1 to 256
     #[arg(long, default_value_t = 16, value_parser = values::within::<u16, 1, 256>)]
     threads: u16,
     /// Also admit other users of this machine. If you are not root, /etc/fuse.conf must contain `user_allow_other`
@@ -65,7 +68,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };

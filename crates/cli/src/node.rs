@@ -6,22 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args, ValueEnum};
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::ServiceName;
-use quorate_node::trouble::Kind;
-use quorate_node::{ClientNode, ReplicaNode, Trouble, replica, signals};
+use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::liar::{self, Way};
 use crate::{out, values};
 
 /// Create a new cluster: one directory for each node
 ///
-/// Each directory holds node.toml (settings), cluster.toml (everyone's public keys) and the node's secret key,
-/// mode 0600. Copy each directory to its machine, and start `quorate replica` there.
-/// The cluster has 3f + 1 replicas and tolerates f Byzantine ones.
+/// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
+///
+/// Each directory holds node.toml (settings), cluster.toml (the public keys of all nodes) and the node's secret key.
+/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica` in each
+/// directory of a replica. Run a gateway or another client program in each directory of a client.
+///
+/// Example:
 ///
 ///   quorate init --dir cluster --f 1
 #[derive(Args, Debug)]
@@ -36,24 +40,29 @@ pub(crate) struct Init {
     /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
-    /// Number of clients to create keys for; each gateway or other client needs its own
+    /// Number of clients to create. Each gateway and each other client program needs its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
-    /// What replicas write to disk before they answer. sync: everything. async and memory: less, for measurements
+    /// What replicas write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
+    /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
 
 /// Run one replica in the foreground
 ///
-/// SIGTERM or Ctrl-C stops it cleanly: a primary hands over its view. With durability "sync", a restarted replica has
-/// everything that it had acknowledged, even if it was killed. With "async", only a clean stop keeps this data. With
-/// "memory", nothing is kept. A replica that has lost data detects the loss, and fetches the state from the others.
+/// SIGTERM or Ctrl-C stops it cleanly: if it is the primary, it first hands over to the next primary.
+///
+/// With durability "sync", a restarted replica has everything that it had acknowledged, even if it was killed. With
+/// "async", only a clean stop keeps this data. With "memory", nothing is kept. A replica that has lost data detects the
+/// loss when it starts, and fetches the state from the others.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+///
+/// Example:
 ///
 ///   quorate replica --dir cluster/replica-0
 #[derive(Args, Debug)]
@@ -101,7 +110,7 @@ impl Durability {
 }
 
 impl Init {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.f == 0 {
             return Err(Failure::new(Code::Rule, "f = 0: must be at least 1")
                 .at("--f 0")
@@ -149,7 +158,7 @@ pub(crate) fn log_to_stderr() {
 }
 
 impl Replica {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.liar.as_deref() == Some("list") {
             liar::list();
             return Ok(ExitCode::SUCCESS);
@@ -197,27 +206,27 @@ pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode
         return Ok(node);
     }
     let what = format!("the cluster runs the service {}; this command needs {}", runs.name(), service.name());
-    Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("node.toml")).into())
+    Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
+impl From<NodeError> for Failure {
+    fn from(trouble: NodeError) -> Self {
         let code = match trouble.kind {
-            Kind::Value => Code::Value,
-            Kind::Taken => Code::Taken,
-            Kind::Rule => Code::Rule,
-            Kind::Setting => Code::Setting,
-            Kind::Exposed => Code::Exposed,
-            Kind::Unreadable => Code::Unreadable,
-            Kind::Unwritable => Code::Unwritable,
-            Kind::WrongKey => Code::WrongKey,
-            Kind::OtherFormat => Code::OtherFormat,
-            Kind::OtherState => Code::OtherState,
-            Kind::Timestamps => Code::Timestamps,
-            Kind::Occupied => Code::Occupied,
-            Kind::InUse => Code::InUse,
-            Kind::Disk => Code::Disk,
-            Kind::Network => Code::Network,
+            NodeErrorKind::Value => Code::Value,
+            NodeErrorKind::Taken => Code::Taken,
+            NodeErrorKind::Rule => Code::Rule,
+            NodeErrorKind::Setting => Code::Setting,
+            NodeErrorKind::Exposed => Code::Exposed,
+            NodeErrorKind::Unreadable => Code::Unreadable,
+            NodeErrorKind::Unwritable => Code::Unwritable,
+            NodeErrorKind::WrongKey => Code::WrongKey,
+            NodeErrorKind::OtherFormat => Code::OtherFormat,
+            NodeErrorKind::OtherState => Code::OtherState,
+            NodeErrorKind::Timestamps => Code::Timestamps,
+            NodeErrorKind::Occupied => Code::Occupied,
+            NodeErrorKind::InUse => Code::InUse,
+            NodeErrorKind::Disk => Code::Disk,
+            NodeErrorKind::Network => Code::Network,
         };
         Self { code, what: trouble.what, place: trouble.place, next: trouble.next }
     }

@@ -13,7 +13,7 @@ mod up;
 
 use clap::{Args, Subcommand};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 
 /// Run, simulate and measure registers that need no leader
 ///
@@ -21,6 +21,8 @@ use crate::fail::Outcome;
 /// registers. The cluster has 3f + 1 servers, and tolerates f Byzantine ones.
 ///
 /// docs/registers.md shows how to run registers. docs/quorum.md describes the protocols.
+///
+/// Examples:
 ///
 ///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000
@@ -41,7 +43,7 @@ enum Command {
     Client(real::Client),
     Latency(latency::Latency),
     RepairTime(repair_time::RepairTime),
-    Run(cell::Run),
+    Run(cell::RunCell),
     Sim(swarm::Sim),
     Scenarios(swarm::Scenarios),
     Mutants(mutants::Mutants),
@@ -49,7 +51,7 @@ enum Command {
 }
 
 impl Quorum {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::Up(up) => up.run(),
             Command::Fault(fault) => fault.run(),

@@ -11,12 +11,14 @@ mod text;
 
 use clap::{Args, Subcommand};
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 
 /// Simulate clusters with injected faults, from seeds
 ///
-/// The seed of a run determines its time, network, disks, faults and load. The same seed and code always give the
-/// same run, in debug and release builds.
+/// Everything random in a run is drawn from its seed: the clocks, the delays of the network and the disks, the faults,
+/// and the requests of clients. The same seed, options and code always give the same run, in debug and release builds.
+///
+/// Example:
 ///
 ///   quorate sim run --seeds 100
 #[derive(Args, Debug)]
@@ -29,14 +31,14 @@ pub(crate) struct Sim {
 #[derive(Subcommand, Debug)]
 enum Command {
     List(list::List),
-    Run(run::Run),
+    Run(run::RunSim),
     Replay(replay::Replay),
     #[cfg(feature = "mutants")]
     Mutants(mutants::Mutants),
 }
 
 impl Sim {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         match &self.command {
             Command::List(list) => list.run(),
             Command::Run(run) => run.run(),

@@ -12,7 +12,7 @@ use quorate_gateways::page;
 use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
 use quorate_node::signals;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// How often the status is updated.
@@ -20,18 +20,21 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica for its state, and runs one read and one ordered operation. Also reads the evidence that replicas
-/// misbehaved. Clients store this evidence in their directories. A replica is "silent" after 700 ms without an
-/// answer.
+/// Asks every replica for its state, and runs one read and one ordered operation. Also reads the evidence of
+/// misbehaviour that clients have stored in their directories. A replica is "silent" if it does not answer within
+/// 700 ms.
 ///
 ///   HEALTHY    every replica is healthy
 ///   DEGRADED   the cluster executes operations, but something needs repair
 ///   HALTED     too few replicas work: the cluster executes nothing
 ///   UNSAFE     too many replicas contradict the others: answers may be wrong
 ///
-/// `status` connects with the key of a client in DIR: the one with the highest number that no other program is using.
+/// `status` connects with the key of a client in DIR. Of the clients that no other program is using, it takes the one
+/// with the highest number.
 ///
 /// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers.
+///
+/// Example:
 ///
 ///   quorate status --dir cluster
 #[derive(Args, Debug)]
@@ -52,7 +55,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let listener =
             self.serve.map(|address| page::listen(address, "quorate status --serve")).transpose()?;

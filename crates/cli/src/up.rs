@@ -22,7 +22,7 @@ use quorate_node::{ClientNode, signals};
 
 use crate::code::Code;
 use crate::demo::{self, Counts, Demo};
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::gateway::Addresses;
 use crate::local::{Local, unwritable};
 use crate::node::{Durability, tolerates};
@@ -45,13 +45,17 @@ const STATUS_FLAG: &str = "quorate up --status";
 
 /// Start a cluster and a gateway on this machine
 ///
-/// Starts 3f + 1 replicas and a gateway, each as a process, and prints a status line every second. Ctrl-C stops all
-/// processes. The next `quorate up` continues with the same data.
+/// Starts replicas and a gateway, each as a process, and shows the status of the cluster. Ctrl-C stops all processes.
+/// The next `quorate up` continues with the same data, unless the durability is "memory".
+///
+/// There are 3f + 1 replicas, of which up to f may be Byzantine: four replicas for f = 1.
 ///
 /// The replicas run a file system, which the gateway serves to NFS clients. With --service kv, they run a key-value
 /// store, which the gateway serves to Redis clients.
 ///
 /// One machine with all replicas is good for trials only. For several machines, use `quorate init`.
+///
+/// Example:
 ///
 ///   quorate up
 #[derive(Args, Debug)]
@@ -78,12 +82,12 @@ pub(crate) struct Up {
     /// Address of the status page and /metrics, IP:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
-    /// What replicas write to disk before they answer. sync (default): everything. async and memory: less, for
-    /// measurements. Only for a new cluster
+    /// What replicas write to disk. sync (default): everything, before they answer. async: everything, but they do not
+    /// wait for the disk. memory: nothing. async and memory are for measurements. Only for a new cluster
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Run a demo: write data, kill the primary, run a liar, wipe a disk, and compare the data. Exit status 1 if data was
-    /// lost
+    /// Run a demo: write data, kill the primary, let a replica lie, wipe a disk, and compare the data. Exit status 1 if
+    /// data was lost
     #[arg(long, conflicts_with_all = ["f", "host", "durability", "mount"])]
     demo: bool,
     #[command(flatten)]
@@ -91,6 +95,8 @@ pub(crate) struct Up {
 }
 
 /// Stop a cluster that `quorate up` runs
+///
+/// Example:
 ///
 ///   quorate down
 #[derive(Args, Debug)]
@@ -144,7 +150,7 @@ impl Up {
         self.dir.as_deref().unwrap_or(Path::new("quorate-data"))
     }
 
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         if self.demo {
             let service = self.service.unwrap_or(USUAL);
             let Some(plot) = self.counts.plot(service) else {
@@ -412,7 +418,7 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 }
 
 impl Down {
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
         let path = local.dir().join("up.lock");

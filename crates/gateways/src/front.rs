@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   users                            the gateway                         the cluster
-//!      --- TCP ---> Talk::receive -> Talk::question --- lane, UDP ---> replicas
-//!      <----------- Talk::output <- Talk::answer <-- result, q replies agree ---
+//!      --- TCP ---> Conversation::receive -> Conversation::question --- lane, UDP ---> replicas
+//!      <----------- Conversation::output <- Conversation::answer <-- result, q replies agree ---
 //! ```
 //!
-//! The protocol of a connection is a [`Talk`], without sockets: [`resp`](crate::resp) and [`nfs`](crate::nfs) are
+//! The protocol of a connection is a [`Conversation`], without sockets: [`resp`](crate::resp) and [`nfs`](crate::nfs) are
 //! two. The service behind it is a [`Backing`]: the cluster, or for comparison a [service without
 //! replicas](Unreplicated). One thread does everything. The gateway trusts no single replica. Its users trust the
 //! gateway, so each machine that uses the cluster runs its own.
 //!
-//! Connections, lanes, and the memory of each connection and of all of them are bounded, by [`Limits`] or the talk. A
+//! Connections, lanes, and the memory of each connection and of all of them are bounded, by [`Limits`] or the conversation. A
 //! user that does not read its replies gets no further operations; one that stalls in the middle of a command or a
 //! reply is disconnected.
 
@@ -20,33 +20,33 @@ use std::net::SocketAddr;
 
 pub use self::alone::Unreplicated;
 pub use self::backing::{Backing, Cluster, HandOut};
+pub(crate) use self::conversation::INPUT_BYTES;
+pub use self::conversation::{Conversation, Counts, Failure, Limits, Progress, Question, Refused, Requests};
 pub use self::run::FrontDoor;
-pub(crate) use self::talk::INPUT_BYTES;
-pub use self::talk::{Counts, Failure, Limits, Question, Refused, Requests, Talk, Turn};
+use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::ports::{Port, holder};
-use quorate_node::trouble::{Kind, Trouble};
 
 mod alone;
 mod backing;
 mod connection;
+mod conversation;
 mod run;
-mod talk;
 #[cfg(test)]
 mod tests;
 
 /// Returns the error of a gateway that cannot listen.
-pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> Trouble {
+pub fn not_open(protocol: &str, address: SocketAddr, error: &io::Error) -> NodeError {
     let port = address.port();
     let trouble = if error.kind() == ErrorKind::AddrInUse {
         let who = holder(Port::Tcp, address).map_or(String::new(), |who| format!(" by {who}"));
         let next = format!(
             "stop the other process (ss -tlpn 'sport = {port}'), or choose another address with --listen"
         );
-        Trouble::new(Kind::Taken, format!("port {port} is taken{who}")).next(next)
+        NodeError::new(NodeErrorKind::Taken, format!("port {port} is taken{who}")).next(next)
     } else if error.kind() == ErrorKind::AddrNotAvailable {
-        Trouble::new(Kind::Rule, format!("{} is not an address of this machine", address.ip()))
+        NodeError::new(NodeErrorKind::Rule, format!("{} is not an address of this machine", address.ip()))
     } else {
-        Trouble::new(Kind::Network, format!("cannot listen: {error}"))
+        NodeError::new(NodeErrorKind::Network, format!("cannot listen: {error}"))
     };
     trouble.at(format!("{protocol} gateway, {address}"))
 }

@@ -20,19 +20,19 @@ use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
 use crate::front::{
-    self, Cluster, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Question, Refused, Talk, Turn,
-    Unreplicated,
+    self, Cluster, Conversation, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Progress, Question,
+    Refused, Unreplicated,
 };
 use quorate_node::Meter;
-use quorate_node::client::ClientDrive;
+use quorate_node::client::ClientProcess;
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
-use quorate_node::{ClientNode, Trouble};
+use quorate_node::{ClientNode, NodeError};
 
 use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
 
 /// An NFS gateway.
-pub type NfsDoor<M = ()> = FrontDoor<NfsTalk, Cluster<M>>;
+pub type NfsDoor<M = ()> = FrontDoor<NfsConversation, Cluster<M>>;
 
 /// The gateway on the command line.
 pub(crate) const ROW: GatewayRow = GatewayRow {
@@ -77,14 +77,20 @@ const UNREPLICATED: &str = "unreplicated";
 const HELP: &str = "Run an NFS gateway
 
 The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
-state: you can kill and restart it, and run several. Only reads and mounts fail after --deadline. A change gets its
-answer when the cluster is available again.
+state: you can kill it and restart it, and you can run several gateways.
 
-The gateway tells the replicas which user made a call, and they believe it. The gateway itself believes what an NFS
-client says. So run a separate gateway on each machine that mounts the file system.
+If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
+later\". So does a change that the gateway could not send to the cluster in this time. A change that was sent waits
+without limit: the gateway answers it when the cluster is available again.
 
-Exports do not isolate files from each other. A malicious NFS client can reach files outside the directory that it
-mounted, if it guesses their file handles. To isolate files, use a separate cluster.
+The replicas trust the gateway to name the user of each call, and the gateway trusts its NFS clients. So any program
+that can reach the gateway can act as any user. Therefore run a separate gateway on each machine that mounts the file
+system, and let it listen on 127.0.0.1.
+
+An export (an entry of `fs_exports` in node.toml) does not isolate files. A malicious NFS client can reach files
+outside the directory that it mounted, if it guesses their file handles. To isolate files, use a separate cluster.
+
+Example:
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 
@@ -98,7 +104,7 @@ fn mount_command(relay: SocketAddr) -> String {
     format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")
 }
 
-fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), NodeError> {
     let fs = node.settings().file_system(&given.dir.join("node.toml"))?;
     let (listen, not_open) = (given.listen, |error| front::not_open("NFS", given.listen, &error));
     if (given.option)(UNREPLICATED).is_some() {
@@ -134,7 +140,7 @@ pub fn open<M: Meter>(
     address: SocketAddr,
     limits: Limits,
     fs: Fs,
-    drive: ClientDrive<M>,
+    drive: ClientProcess<M>,
     socket: Socket,
 ) -> io::Result<NfsDoor<M>> {
     FrontDoor::open(address, limits, fs, Cluster { drive, socket })
@@ -152,14 +158,14 @@ pub fn open_alone(
     fs: Fs,
     durability: Durability,
     log: &Path,
-) -> io::Result<FrontDoor<NfsTalk, Unreplicated<Fs>>> {
+) -> io::Result<FrontDoor<NfsConversation, Unreplicated<Fs>>> {
     let service = Alone::new(fs.clone(), &Options::default()).map_err(io::Error::other)?;
     FrontDoor::open(address, limits, fs, Unreplicated::new(service, durability, log)?)
 }
 
 /// One connection of an NFS client.
 #[derive(Debug)]
-pub struct NfsTalk {
+pub struct NfsConversation {
     connection: Connection,
     /// Input that could not be taken yet. At most [`INPUT_BYTES`].
     rest: Vec<u8>,
@@ -169,7 +175,7 @@ pub struct NfsTalk {
     is_last: bool,
 }
 
-impl NfsTalk {
+impl NfsConversation {
     /// Offers the input to the connection.
     fn feed(&mut self, fs: &Fs) {
         if self.is_broken || self.rest.is_empty() {
@@ -182,7 +188,7 @@ impl NfsTalk {
     }
 }
 
-impl Talk for NfsTalk {
+impl Conversation for NfsConversation {
     type Protocol = Fs;
 
     fn open(_fs: &Fs, peer: SocketAddr, _id: u64) -> Self {
@@ -220,9 +226,9 @@ impl Talk for NfsTalk {
         self.is_last = true;
     }
 
-    fn work(&mut self, fs: &Fs, _counts: &mut Counts) -> Turn {
+    fn work(&mut self, fs: &Fs, _counts: &mut Counts) -> Progress {
         self.feed(fs);
-        Turn::Rest
+        Progress::Rest
     }
 
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::observe::Watch;
-use quorate_node::trouble::{Kind, Trouble};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
@@ -33,7 +33,7 @@ const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// # Errors
 ///
 /// The address is taken or not on this machine.
-pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Trouble> {
+pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, NodeError> {
     let listener = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -41,11 +41,11 @@ pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Trouble> {
     listener.map_err(|error| {
         let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
         let (kind, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-            (Kind::Taken, format!("port {} is taken", address.port()))
+            (NodeErrorKind::Taken, format!("port {} is taken", address.port()))
         } else {
-            (Kind::Network, format!("cannot listen: {error}"))
+            (NodeErrorKind::Network, format!("cannot listen: {error}"))
         };
-        Trouble::new(kind, what)
+        NodeError::new(kind, what)
             .at(format!("status page, {address}"))
             .next(format!("{flag} {other}      or stop the other process"))
     })
@@ -56,9 +56,10 @@ pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, Trouble> {
 /// # Errors
 ///
 /// The thread cannot be started.
-pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), Trouble> {
-    let failed =
-        |error: std::io::Error| Trouble::new(Kind::Network, format!("cannot serve the status page: {error}"));
+pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), NodeError> {
+    let failed = |error: std::io::Error| {
+        NodeError::new(NodeErrorKind::Network, format!("cannot serve the status page: {error}"))
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
     let page = Arc::new(reply::Page { watch, name, host: host::own() });

@@ -30,14 +30,17 @@ use crate::front::{self, Cluster, FrontDoor, Limits};
 use crate::row::{GatewayRow, Given, OptionRow, Usage, failed};
 use quorate_node::ClientNode;
 use quorate_node::Meter;
-use quorate_node::client::ClientDrive;
+use quorate_node::client::ClientProcess;
+use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
-use quorate_node::trouble::{Kind, Trouble};
 
 #[cfg(test)]
 mod beside_redis;
 mod command;
+mod conversation;
+#[cfg(test)]
+mod conversation_tests;
 mod cursors;
 mod data;
 pub mod decode;
@@ -55,18 +58,15 @@ mod scripts;
 mod session;
 mod sha1;
 mod table;
-mod talk;
-#[cfg(test)]
-mod talk_tests;
 #[cfg(test)]
 mod tests;
 mod transaction;
 
+pub use self::conversation::{Protocol, RespConversation};
 pub use self::table::document;
-pub use self::talk::{Protocol, RespTalk};
 
 /// A RESP gateway.
-pub type RespDoor<M = ()> = FrontDoor<RespTalk, Cluster<M>>;
+pub type RespDoor<M = ()> = FrontDoor<RespConversation, Cluster<M>>;
 
 /// The gateway on the command line.
 pub(crate) const ROW: GatewayRow = GatewayRow {
@@ -99,18 +99,25 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
 
 const HELP: &str = "Run a RESP gateway for Redis clients
 
-The gateway is a client of the cluster. Its users must trust it, so run a separate gateway on each machine whose
-programs use the cluster. The gateway has the commands of Redis for strings, hashes, sets
-and expiry, and also transactions, scans and 16 databases. docs/redis.md lists the commands.
+The gateway is a client of the cluster. A faulty gateway can give wrong answers to its users. So run a separate gateway
+on each machine whose programs use the cluster.
 
-The gateway has two errors that Redis does not have:
+The gateway has the commands of Redis for strings, hashes, sets and expiry. It also has transactions, scans and 16
+databases. docs/redis.md lists the commands and limits.
 
-  -TRYAGAIN   the cluster did not answer in time, and nothing was changed
-  -UNKNOWN    the cluster did not answer in time, and the command may or may not take effect
+The gateway can reply with three errors that Redis does not have:
+
+  -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline, or the
+              gateway could not send the command to the cluster in that time, or the client table is full
+  -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
+              Or the command took effect, but its reply was lost, and is too long for the cluster to keep
+  -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
+
+Example:
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 
-fn serve(node: ClientNode, given: Given<'_>) -> Result<(), Trouble> {
+fn serve(node: ClientNode, given: Given<'_>) -> Result<(), NodeError> {
     let password = (given.option)("password-file").map(|file| read_password(Path::new(&file))).transpose()?;
     let client = node.with_lanes(given.limits.lanes);
     let (listen, waiting) = (given.listen, client.waiting);
@@ -139,7 +146,7 @@ pub struct RespOptions {
 pub fn open<M: Meter>(
     address: SocketAddr,
     options: RespOptions,
-    drive: ClientDrive<M>,
+    drive: ClientProcess<M>,
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
     let RespOptions { limits, password } = options;
@@ -158,18 +165,18 @@ pub fn open<M: Meter>(
 /// # Errors
 ///
 /// The file cannot be read, is accessible to other users, or is empty.
-pub fn read_password(path: &Path) -> Result<Vec<u8>, Trouble> {
-    let unreadable = |error: io::Error| Trouble::unreadable(path, &error);
+pub fn read_password(path: &Path) -> Result<Vec<u8>, NodeError> {
+    let unreadable = |error: io::Error| NodeError::unreadable(path, &error);
     let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let what = format!("password file can be read or written by others (mode {mode:04o})");
         let next = format!("chmod 600 {}", path.display());
-        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+        return Err(NodeError::new(NodeErrorKind::Exposed, what).in_file(path).next(next));
     }
     let text = fs::read(path).map_err(unreadable)?;
     let password = text.trim_ascii_end();
     if password.is_empty() {
-        return Err(Trouble::new(Kind::Unreadable, "the file contains no password").in_file(path));
+        return Err(NodeError::new(NodeErrorKind::Unreadable, "the file contains no password").in_file(path));
     }
     Ok(password.to_vec())
 }

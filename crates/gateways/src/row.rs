@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use quorate_node::ClientNode;
+use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::services::ServiceName;
-use quorate_node::trouble::{Kind, Trouble};
 
 use crate::front::Limits;
 
@@ -35,7 +35,7 @@ pub struct GatewayRow {
     /// More that `up` prints about it: `CLIENT` stands for the directory of a client that no gateway uses.
     pub notes: &'static [&'static str],
     /// Serves until it is told to stop.
-    pub serve: fn(ClientNode, Given<'_>) -> Result<(), Trouble>,
+    pub serve: fn(ClientNode, Given<'_>) -> Result<(), NodeError>,
 }
 
 /// An option of a gateway.
@@ -97,6 +97,6 @@ impl GatewayRow {
 }
 
 /// The sockets of a gateway have failed.
-pub(crate) fn failed(error: &std::io::Error) -> Trouble {
-    Trouble::new(Kind::Network, error.to_string())
+pub(crate) fn failed(error: &std::io::Error) -> NodeError {
+    NodeError::new(NodeErrorKind::Network, error.to_string())
 }

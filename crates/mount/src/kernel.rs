@@ -22,7 +22,7 @@ use crate::opens::Opens;
 use crate::server::{Server, user};
 use crate::table::Table;
 use crate::words::{of_attributes, of_kind, to_time};
-use crate::work::{DELETE, EXECUTE, EXTEND, Entry, Found, LOOKUP, MODIFY, Make, READ, Work};
+use crate::work::{DELETE, EXECUTE, EXTEND, FoundFile, LOOKUP, ListedFile, MODIFY, Make, READ, Work};
 
 /// How long the kernel may cache attributes and names.
 const KEEP: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl Kernel {
 
     /// Returns how long the kernel may cache a name. Cached names are visible to all users, so a directory that not
     /// everyone may search gets no caching.
-    fn keep(&self, found: &Found) -> Duration {
+    fn keep(&self, found: &FoundFile) -> Duration {
         if self.has_others && !found.is_public { Duration::ZERO } else { KEEP }
     }
 
@@ -63,10 +63,10 @@ impl Kernel {
     }
 
     /// Replies with an inode.
-    fn tell(&self, found: Result<Found, Errno>, reply: ReplyEntry) {
+    fn tell(&self, found: Result<FoundFile, Errno>, reply: ReplyEntry) {
         match found {
             Ok(found) => {
-                let Found { handle, attributes, .. } = &found;
+                let FoundFile { handle, attributes, .. } = &found;
                 let number = self.work.table.note(attributes.fileid, handle);
                 let attributes = of_attributes(attributes, number);
                 reply.entry_with_ttls(&KEEP, &self.keep(&found), &attributes, GENERATION);
@@ -82,7 +82,7 @@ impl Kernel {
         name: &OsStr,
         mode: u32,
         make: &Make<'_>,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundFile, Errno> {
         self.work.make(&of(req), &self.handle(dir)?, name.as_bytes(), mode, make)
     }
 
@@ -274,7 +274,7 @@ impl Filesystem for Kernel {
     ) {
         match self.create_for(req, parent, name, mode, flags) {
             Ok((found, open)) => {
-                let Found { handle, attributes, .. } = &found;
+                let FoundFile { handle, attributes, .. } = &found;
                 let number = self.work.table.note(attributes.fileid, handle);
                 self.work.table.opened(number);
                 let attributes = of_attributes(attributes, number);
@@ -367,7 +367,7 @@ impl Filesystem for Kernel {
     fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         match self.list(ino, fh, offset) {
             Ok(entries) => {
-                for Entry { name, inode, cookie, found } in entries {
+                for ListedFile { name, inode, cookie, found } in entries {
                     let kind = found.map_or(FileType::Reg, |found| found.attributes.kind);
                     let number = INodeNo(self.work.table.number(inode));
                     if reply.add(number, cookie, of_kind(kind), OsStr::from_bytes(&name)) {
@@ -393,9 +393,9 @@ impl Filesystem for Kernel {
             Err(errno) => return reply.error(errno),
         };
         let table = &self.work.table;
-        for Entry { name, inode, cookie, found } in entries {
+        for ListedFile { name, inode, cookie, found } in entries {
             let Some(found) = found else { continue };
-            let Found { handle, attributes, .. } = &found;
+            let FoundFile { handle, attributes, .. } = &found;
             // The kernel already counts lookups of these two.
             let is_new = name != b"." && name != b"..";
             let number = if is_new { table.note(inode, handle) } else { table.number(inode) };

@@ -31,7 +31,7 @@ pub(crate) const DELETE: u32 = 16;
 pub(crate) const EXECUTE: u32 = 32;
 
 /// An inode that was found or created.
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub(crate) handle: Handle,
     pub(crate) attributes: Attr,
     /// Whether everyone may search the directory in which it was found.
@@ -39,11 +39,11 @@ pub(crate) struct Found {
 }
 
 /// An entry of a directory.
-pub(crate) struct Entry {
+pub(crate) struct ListedFile {
     pub(crate) name: Vec<u8>,
     pub(crate) inode: u64,
     pub(crate) cookie: u64,
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<FoundFile>,
 }
 
 /// The object to create.
@@ -90,7 +90,7 @@ impl Work {
         self.server.ask(user, &Call::GetAttr(Opaque(file)), answer!(GetAttr))
     }
 
-    pub(crate) fn look(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<Found, Errno> {
+    pub(crate) fn look(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<FoundFile, Errno> {
         let (handle, attributes, is_public) = self.server.ask(
             user,
             &Call::Lookup(place(dir, name)),
@@ -109,9 +109,9 @@ impl Work {
         handle: Handle,
         attributes: Option<Attr>,
         is_public: bool,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundFile, Errno> {
         let attributes = attributes.map_or_else(|| self.attributes(user, &handle), Ok)?;
-        Ok(Found { handle, attributes, is_public })
+        Ok(FoundFile { handle, attributes, is_public })
     }
 
     /// Checks that the caller has at least one of these rights.
@@ -143,7 +143,7 @@ impl Work {
         name: &[u8],
         mode: u32,
         what: &Make<'_>,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundFile, Errno> {
         let (place, attributes) =
             (place(dir, name), SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() });
         let call = match what {
@@ -179,7 +179,7 @@ impl Work {
         }
     }
 
-    pub(crate) fn link(&self, user: &User, file: &[u8], dir: &[u8], name: &[u8]) -> Result<Found, Errno> {
+    pub(crate) fn link(&self, user: &User, file: &[u8], dir: &[u8], name: &[u8]) -> Result<FoundFile, Errno> {
         let call = Call::Link(LinkArgs { file: Opaque(file), link: place(dir, name) });
         let linked = answer!(Link, |ok| (ok.attributes, is_public(ok.wcc.after.as_ref())));
         let (attributes, is_public) = self.server.ask(user, &call, linked)?;
@@ -321,7 +321,12 @@ impl Work {
     }
 
     /// Returns a part of a directory, from the entry after `cookie` on, and whether it is the last part.
-    pub(crate) fn list(&self, user: &User, dir: &[u8], cookie: u64) -> Result<(Vec<Entry>, bool), Errno> {
+    pub(crate) fn list(
+        &self,
+        user: &User,
+        dir: &[u8],
+        cookie: u64,
+    ) -> Result<(Vec<ListedFile>, bool), Errno> {
         let (verf, dircount, maxcount) = ([0; 8], LIST_BYTES, LIST_BYTES);
         let call = Call::ReadDirPlus(ReadDirPlusArgs { dir: Opaque(dir), cookie, verf, dircount, maxcount });
         self.server.ask(
@@ -329,11 +334,11 @@ impl Work {
             &call,
             answer!(ReadDirPlus, |list| {
                 let is_public = is_public(list.dir.as_ref());
-                let entries = list.entries.into_iter().map(|entry| Entry {
+                let entries = list.entries.into_iter().map(|entry| ListedFile {
                     name: entry.name.0.to_vec(),
                     inode: entry.fileid,
                     cookie: entry.cookie,
-                    found: entry.object.zip(entry.attributes).map(|(handle, attributes)| Found {
+                    found: entry.object.zip(entry.attributes).map(|(handle, attributes)| FoundFile {
                         handle: handle.0.to_vec(),
                         attributes,
                         is_public,

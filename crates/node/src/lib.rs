@@ -12,7 +12,7 @@
 //! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
 //! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
-//! | errors for the operator; signals to stop | [`trouble`], [`signals`] |
+//! | errors for the operator; signals to stop | [`error`], [`signals`] |
 //! | UDP, and TCP for long frames | [`socket`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`supervise`], [`idle`], [`wake`] |
 //! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
@@ -25,6 +25,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")
 )]
 
+pub mod error;
 pub mod files;
 mod home;
 mod net;
@@ -35,7 +36,6 @@ pub mod services;
 pub mod storage;
 #[cfg(test)]
 mod testing;
-pub mod trouble;
 
 pub use home::{examine, fsck, identity, init, members, settings, timestamps};
 pub use net::{crowd, idle, ports, socket, wake};
@@ -44,9 +44,10 @@ pub use run::{
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};
-pub use client::{ClientCounters, ClientDrive, Done};
+pub use client::{ClientCounters, ClientProcess, Done};
 pub use client_node::{ClientNode, OpenClient};
 pub use clock::Clock;
+pub use error::NodeError;
 pub use identity::TestKeys;
 pub use idle::{Idle, Waiting};
 pub use member::Member;
@@ -57,5 +58,4 @@ pub use quorate_process::{
 pub use replica::ReplicaNode;
 pub use settings::Settings;
 pub use socket::Socket;
-pub use supervise::{ClientProcess, run_replica};
-pub use trouble::Trouble;
+pub use supervise::run_replica;

@@ -4,17 +4,18 @@ use std::path::{Path, PathBuf};
 
 use quorate_pbft::Resume;
 use quorate_pbft::config::Durability;
-use quorate_process::storage::{owner, paged, recover};
+use quorate_process::storage::{log, owner, paged, recover};
 use quorate_service::{Executor, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::{ClusterId, ReplicaId};
 #[cfg(test)]
 use quorate_wire::{Digest, SeqNum};
 
-pub use self::disk::{Disk, Told};
+pub use self::disk::{Disk, DiskReports};
 pub use self::files::Files;
 use self::files::at_start;
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
+pub use log::commits;
 pub use owner::FORMAT;
 pub(crate) use owner::Owner;
 pub use recover::Past;
@@ -51,7 +52,7 @@ pub struct Storage {
 }
 
 /// Creates the files of a replica that has never started.
-pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Result<(), Trouble> {
+pub(crate) fn create(dir: &Path, cluster: ClusterId, replica: ReplicaId) -> Result<(), NodeError> {
     let created = recover::create(&Files::below(dir), Owner { cluster, replica });
     created.map_err(|error| at_start(dir, &error))
 }
@@ -66,7 +67,7 @@ pub(crate) fn look(
     cluster: ClusterId,
     replica: ReplicaId,
     durability: Durability,
-) -> Result<Result<(), String>, Trouble> {
+) -> Result<Result<(), String>, NodeError> {
     let found = recover::look(&Files::below(dir), Owner { cluster, replica }, durability);
     found.map_err(|error| at_start(dir, &error))
 }
@@ -82,10 +83,10 @@ pub(crate) fn read<S: Service>(
     (cluster, replica): (ClusterId, ReplicaId),
     durability: Durability,
     executor: &mut Executor<S, Paged>,
-) -> Result<Option<Vec<Vec<u8>>>, Trouble> {
+) -> Result<Option<Vec<Vec<u8>>>, NodeError> {
     let read = recover::read(&Files::below(dir), Owner { cluster, replica }, durability, executor);
     read.map_err(|error| at_start(dir, &error))?.map_err(|why| {
-        Trouble::new(Kind::Unreadable, format!("the replica has lost its state: {why}"))
+        NodeError::new(NodeErrorKind::Unreadable, format!("the replica has lost its state: {why}"))
             .in_file(dir)
             .next("check another replica; this one fetches the state from the others when it starts")
     })
@@ -104,7 +105,7 @@ impl Storage {
         replica: ReplicaId,
         durability: Durability,
         seconds: u64,
-    ) -> Result<(Self, Past), Trouble> {
+    ) -> Result<(Self, Past), NodeError> {
         Self::open_with(dir, Owner { cluster, replica }, durability, seconds, recover::SEGMENT_BYTES)
     }
 
@@ -114,7 +115,7 @@ impl Storage {
         durability: Durability,
         seconds: u64,
         segment_bytes: usize,
-    ) -> Result<(Self, Past), Trouble> {
+    ) -> Result<(Self, Past), NodeError> {
         let opened = recover::Storage::open(&Files::below(dir), owner, durability, seconds, segment_bytes);
         let (storage, past) = opened.map_err(|error| at_start(dir, &error))?;
         let is_awaited = durability.waits_for_disk();
@@ -141,7 +142,7 @@ impl Storage {
         past: Past,
         incarnation: u64,
         executor: &mut Executor<S, Paged>,
-    ) -> Result<Resume, Trouble> {
+    ) -> Result<Resume, NodeError> {
         let resumed = self.opened.resume(past, incarnation, executor);
         resumed.map_err(|error| at_start(&self.dir, &error))
     }
@@ -151,7 +152,7 @@ impl Storage {
     pub(crate) fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged>,
-    ) -> Result<Option<(SeqNum, Digest)>, Trouble> {
+    ) -> Result<Option<(SeqNum, Digest)>, NodeError> {
         self.opened.load(executor).map_err(|error| at_start(&self.dir, &error))
     }
 
@@ -166,7 +167,7 @@ impl Storage {
         self,
         executor: &Executor<S, Paged>,
         log_bytes_max: usize,
-    ) -> Result<Disk, Trouble> {
+    ) -> Result<Disk, NodeError> {
         let life = u64::from_le_bytes(first_eight(crate::home::secret::entropy()?));
         let Self { dir, opened: storage, is_awaited } = self;
         let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;

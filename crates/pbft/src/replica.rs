@@ -5,7 +5,6 @@
 //!
 //! | Verb | File | What it does |
 //! |---|---|---|
-//! | `judge_checkpoint` | `checkpoint` | decides whether a checkpoint is stable |
 //! | `judge_checkpoints` | `checkpoint` | decides that for all own checkpoints above the stable one |
 //! | `make_stable` | `checkpoint` | moves the low water mark |
 //! | `adopt_rest_of_new_view` | `enter_view` | votes for numbers of the NEW-VIEW that the window admits by now |
@@ -16,7 +15,6 @@
 //! | `try_execute` | `execute` | gives batches to the executor as far as the log allows |
 //! | `undo_tentative` | `execute` | drops the tentative execution |
 //! | `recheck_hungry` | `fetch_bodies` | looks again at proposals that miss bodies |
-//! | `supply_body` | `fetch_bodies` | fills a body in where a batch misses it |
 //! | `want_batches` | `fetch_bodies` | asks for batches until they come |
 //! | `judge_view` | `lives` | decides again whether this replica may vote in its view |
 //! | `examine_new_views` | `new_view` | checks the NEW-VIEWs at hand |
@@ -32,7 +30,6 @@
 //! | `watch_recoveries` | `rejoin` | runs the timer for null batches while a recovery needs it |
 //! | `watch_relays` | `request` | runs the timer for requests that no request timer covers |
 //! | `watch_requests` | `request_timer` | runs the request timer while something waits for the primary |
-//! | `on_echo` | `starts` | takes what another replica has seen of this one's starts |
 //! | `look_after_transfer` | `transfer` | fetches state, if batches do not reach the goal |
 //! | `note_certified` | `transfer` | makes the highest certified checkpoint the goal |
 //! | `set_goal` | `transfer` | makes a certified checkpoint the goal |
@@ -87,7 +84,7 @@ use crate::order::piggyback::Piggyback;
 use crate::order::promises::Promises;
 use crate::recovery::lives::LivesKnown;
 use crate::recovery::phase::Recovery;
-use crate::requests::table::ClientTable;
+use crate::requests::table::RequestTable;
 use crate::requests::watch::Watch;
 use crate::status::peers::Peers;
 use crate::view::evidence::ViewEvidence;
@@ -106,7 +103,7 @@ pub struct Replica {
     signer: Signer,
     rng: Rng,
     log: Log,
-    clients: ClientTable,
+    clients: RequestTable,
     batcher: Batcher,
     bodies: Bodies,
     lookup: Lookup,
@@ -145,7 +142,7 @@ impl Replica {
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
             log: Log::new(config.window, cluster),
-            clients: ClientTable::new(config.clients_max, config.lanes_max),
+            clients: RequestTable::new(config.clients_max, config.lanes_max),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
@@ -210,6 +207,8 @@ impl Replica {
         let sender = verified.sender();
         // A request is its client's, from any sender.
         if let Message::Request(request) = verified.message() {
+            // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
+            self.supply_body(now, request, out);
             return self.on_request(now, request, out);
         }
         let Principal::Replica(from) = sender else { return out.reject(Reject::WrongSender) };
@@ -231,7 +230,10 @@ impl Replica {
             Message::Prepare(m) => self.on_prepare(now, from, m, out),
             Message::Commit(m) => self.on_commit(now, from, m, out),
             Message::Checkpoint(m) => self.on_checkpoint(now, from, m, out),
-            Message::Status(m) => self.on_status(now, from, m, out),
+            Message::Status(m) => {
+                self.on_start(now, from, m, out);
+                self.on_status(now, from, m, out);
+            }
             Message::ViewChange(m) => self.on_view_change(now, m, out),
             Message::NewView(m) => self.on_new_view(now, m, out),
             Message::Suspect(m) => self.on_suspect(now, from, m, out),

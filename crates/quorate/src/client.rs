@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use quorate_node::caller::CallerOptions;
-use quorate_node::{CallError, Caller, RequestId, Trouble};
+use quorate_node::{CallError, Caller, NodeError, RequestId};
 
 use crate::service::{Answer, Family, Operation as _};
 use crate::value;
@@ -73,7 +73,7 @@ impl<F: Family> Client<F> {
     /// # Errors
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses this client.
-    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Trouble> {
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, NodeError> {
         Ok(Self::new(Caller::open(dir.as_ref(), CallerOptions::default())?))
     }
 

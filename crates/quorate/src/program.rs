@@ -11,7 +11,7 @@ use quorate_node::caller::CallerOptions;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Verdict, json, text};
 use quorate_node::settings::ServiceName;
-use quorate_node::{Caller, ReplicaNode, Trouble, signals};
+use quorate_node::{Caller, NodeError, ReplicaNode, signals};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::client::{Client, Error};
@@ -149,7 +149,7 @@ fn seed(text: &str) -> Result<u64, String> {
 }
 
 /// An error's exit status and text.
-type Outcome = Result<(), (u8, String)>;
+type ProgramResult = Result<(), (u8, String)>;
 
 /// Runs the program of the service `F`, whose name is `name`.
 pub fn run<F: Family>(name: &'static str) -> ExitCode {
@@ -179,7 +179,7 @@ pub fn run<F: Family>(name: &'static str) -> ExitCode {
     }
 }
 
-fn wrong(trouble: &Trouble) -> (u8, String) {
+fn wrong(trouble: &NodeError) -> (u8, String) {
     (2, trouble.to_string())
 }
 
@@ -188,7 +188,7 @@ fn own(f: u16) -> NewCluster {
 }
 
 impl Init {
-    fn run(&self, name: &str) -> Outcome {
+    fn run(&self, name: &str) -> ProgramResult {
         let cluster = NewCluster { hosts: self.host.clone(), clients: self.clients, ..own(self.f) };
         let made = cluster.make(&self.dir).map_err(|trouble| wrong(&trouble))?;
         let (dir, n) = (self.dir.display(), made.replicas.len());
@@ -201,7 +201,7 @@ impl Init {
 }
 
 impl Replica {
-    fn run<F: Family>(&self) -> Outcome {
+    fn run<F: Family>(&self) -> ProgramResult {
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
         let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
@@ -220,7 +220,7 @@ impl Replica {
 }
 
 impl Call {
-    fn run<F: Family>(&self) -> Outcome {
+    fn run<F: Family>(&self) -> ProgramResult {
         let json =
             serde_json::from_str(&self.operation).map_err(|error| (2, format!("not JSON: {error}")))?;
         let operation = F::Operation::from_json(&json).map_err(|error| (2, error))?;
@@ -238,7 +238,7 @@ impl Call {
 }
 
 impl Status {
-    fn run(&self, name: &str) -> Outcome {
+    fn run(&self, name: &str) -> ProgramResult {
         let observer = Observer::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
         let (picture, latency) = observer.look_well();
         if self.json {
@@ -258,7 +258,7 @@ impl Status {
 
 #[cfg(feature = "sim")]
 impl Sim {
-    fn run<F: Family>(&self) -> Outcome {
+    fn run<F: Family>(&self) -> ProgramResult {
         quorate_sim::report::quiet_panics();
         let (first, count) = self.seed.map_or((1, self.seeds), |seed| (seed, 1));
         let began = Instant::now();
@@ -292,7 +292,7 @@ impl Drop for Children {
 }
 
 impl Up {
-    fn run<F: Family>(&self, name: &str) -> Outcome {
+    fn run<F: Family>(&self, name: &str) -> ProgramResult {
         let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
         let n = 3 * u32::from(self.f) + 1;
         if fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none()) {
@@ -328,7 +328,7 @@ fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
 }
 
 /// Waits until enough replicas agree on an answer, including an error.
-fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Outcome {
+fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> ProgramResult {
     let options = CallerOptions { lanes: 1, deadline: Duration::from_millis(500) };
     let caller = Caller::open(client, options).map_err(|trouble| wrong(&trouble))?;
     let began = Instant::now();

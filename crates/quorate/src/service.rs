@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use quorate_service::{Context, Stop, View};
 use quorate_wire::ClientId;
 
-use crate::state::{Paged, Pages, State, Trouble};
+use crate::state::{Paged, Pages, State, StateError};
 use crate::value::{self, Value};
 
 /// An operation of a service. Derived for enums; `#[read_only]` marks the variants that change nothing.
@@ -195,10 +195,10 @@ impl<F: Family> quorate_service::Service for Typed<F> {
         let (answer, mut undone) = perform::<F>(Pages::new(&paged), operation, &Call::new(cx));
         let answer = match paged.trouble() {
             None => answer,
-            Some(Trouble::Stop(stop)) => return Err(stop),
+            Some(StateError::Stop(stop)) => return Err(stop),
             Some(trouble) => {
                 undone = true;
-                let full = trouble == Trouble::Full;
+                let full = trouble == StateError::Full;
                 Answer::Refused(if full { "the state is full" } else { "a key is too long" }.to_owned())
             }
         };

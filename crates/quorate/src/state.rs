@@ -111,7 +111,7 @@ impl<'a, T: Value + Default> Field<'a> for Cell<'a, T> {
 
 /// Why a call cannot continue, or must have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum StateError {
     /// There is no more space.
     Full,
     /// A key is longer than pages allow.
@@ -129,7 +129,7 @@ pub(crate) struct Paged<'s, 'v> {
 struct Inner<'s, 'v> {
     view: &'s mut View<'v>,
     tree: Tree,
-    trouble: Option<Trouble>,
+    trouble: Option<StateError>,
 }
 
 impl<'s, 'v> Paged<'s, 'v> {
@@ -139,7 +139,7 @@ impl<'s, 'v> Paged<'s, 'v> {
         Self { inner: RefCell::new(Inner { view, tree, trouble: None }) }
     }
 
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
+    pub(crate) fn trouble(&self) -> Option<StateError> {
         self.inner.borrow().trouble
     }
 
@@ -153,9 +153,9 @@ impl<'s, 'v> Paged<'s, 'v> {
             Ok(done) => Some(done),
             Err(error) => {
                 inner.trouble = Some(match error {
-                    StoreError::Full => Trouble::Full,
-                    StoreError::KeyTooLong => Trouble::KeyTooLong,
-                    StoreError::Stop(stop) => Trouble::Stop(stop),
+                    StoreError::Full => StateError::Full,
+                    StoreError::KeyTooLong => StateError::KeyTooLong,
+                    StoreError::Stop(stop) => StateError::Stop(stop),
                 });
                 None
             }

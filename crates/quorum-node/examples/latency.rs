@@ -4,12 +4,12 @@
 
 use std::net::IpAddr;
 
-use quorate_node::Trouble;
+use quorate_node::NodeError;
 use quorate_quorum::Protocol;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::measure::{Plan, Waits, echo, heading, lines, measure};
 
-fn main() -> Result<(), Trouble> {
+fn main() -> Result<(), NodeError> {
     let operations = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(2000);
     println!("polled echo: {:.1} us", echo(operations)?);
     println!("{}", heading());

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use quorate_node::Trouble;
-use quorate_node::trouble::Kind;
+use quorate_node::NodeError;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::wake::Waker;
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{ObjectId, ServerId, Value};
@@ -37,7 +37,7 @@ use crate::note::State;
 
 use self::ask::{Ask, Shared, Slot};
 
-pub use self::ask::{CallError, Entry};
+pub use self::ask::{CallError, VersionedValue};
 pub use self::watch::Watch;
 
 /// Operations that wait for the thread.
@@ -45,14 +45,14 @@ const ASKS_MAX: usize = 4096;
 
 /// How a client works.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct ClientOptions {
     /// How long an operation may take before its caller is told that nothing is known.
     pub deadline: Duration,
     /// How messages travel. The servers have the same.
     pub carrier: Carrier,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self { deadline: Duration::from_secs(10), carrier: Carrier::Udp }
     }
@@ -76,7 +76,7 @@ impl Client {
     /// # Errors
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the identity.
-    pub fn open(dir: &Path, options: Options) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, options: ClientOptions) -> Result<Self, NodeError> {
         let core = Core::open(dir, options.carrier)?;
         let (asks, receiver): (_, Receiver<Ask>) = sync_channel(ASKS_MAX);
         let waker = Waker::new()?;
@@ -86,8 +86,9 @@ impl Client {
         let weak = Arc::downgrade(&shared);
         let run = move || engine::run(core, &receiver, &weak, &waker, options.deadline);
         let spawned = std::thread::Builder::new().name("register client".to_owned()).spawn(run);
-        let thread = spawned
-            .map_err(|error| Trouble::new(Kind::Network, format!("a thread cannot be started: {error}")))?;
+        let thread = spawned.map_err(|error| {
+            NodeError::new(NodeErrorKind::Network, format!("a thread cannot be started: {error}"))
+        })?;
         shared.runs(thread);
         Ok(Self { shared })
     }
@@ -102,11 +103,11 @@ impl Client {
         self.shared.config()
     }
 
-    fn call(&self, object: ObjectId, call: Call) -> Result<Entry, CallError> {
+    fn call(&self, object: ObjectId, call: Call) -> Result<VersionedValue, CallError> {
         let (reply, result) = sync_channel(1);
         self.shared.ask(Ask::Call { object, call, reply })?;
         let Outcome { version, value, path, .. } = result.recv().map_err(|_| CallError::Closed)??;
-        Ok(Entry { value, version, path })
+        Ok(VersionedValue { value, version, path })
     }
 
     fn may(&self, object: &ObjectId, write: bool) -> Result<(), CallError> {
@@ -121,7 +122,7 @@ impl Client {
     /// # Errors
     ///
     /// Too few servers answered in time, or this client may not read the key.
-    pub fn read(&self, key: &[u8]) -> Result<Option<Entry>, CallError> {
+    pub fn read(&self, key: &[u8]) -> Result<Option<VersionedValue>, CallError> {
         let object = self.shared.config().object(key);
         self.may(&object, false)?;
         let entry = self.call(object, Call::Read)?;
@@ -134,7 +135,7 @@ impl Client {
     ///
     /// Too few servers answered in time: then the write may still take effect. Or this client may not write the key, or
     /// the value is too long.
-    pub fn write(&self, key: &[u8], value: impl Into<Value>) -> Result<Entry, CallError> {
+    pub fn write(&self, key: &[u8], value: impl Into<Value>) -> Result<VersionedValue, CallError> {
         let object = self.shared.config().object(key);
         self.may(&object, true)?;
         self.call(object, Call::Write(value.into()))

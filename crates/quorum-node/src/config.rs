@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use quorate_node::Trouble;
+use quorate_node::NodeError;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::members::{client_name, client_number, principal};
-use quorate_node::trouble::Kind;
 use quorate_quorum::access::{Rights, Rules, Who};
 use quorate_quorum::version::Namespace;
 use quorate_quorum::{ObjectId, Protocol, Settings, Thresholds};
@@ -64,23 +64,30 @@ impl Config {
              # Each rule names the readers and writers of the keys with a prefix. If several prefixes match a key, the\n\
              # longest one counts. Without any rule, every client may read and write every key. If there is a rule, no\n\
              # client may use a key that no rule matches. \"all\" stands for every client. An example:\n\
-             # \"config/\" = {{ readers = \"all\", writers = [\"client-0\"] }}\n[rules]\n",
+             # \"config/\" = {{ readers = \"all\", writers = [\"client-0\"] }}\n\
+             # To take the right to write from a client, move its name from `writers` to a list `former_writers`. What the\n\
+             # client wrote then stays valid.\n[rules]\n",
             self.protocol.name(),
             self.epoch
         );
+        let list = |principals: &BTreeSet<u64>| {
+            let names = principals.iter().map(|one| format!("\"{}\"", client_name(one.saturating_sub(1))));
+            format!("[{}]", names.collect::<Vec<_>>().join(", "))
+        };
         let who = |who: &Who| match who {
             Who::All => "\"all\"".to_owned(),
-            Who::These(principals) => {
-                let names =
-                    principals.iter().map(|one| format!("\"{}\"", client_name(one.saturating_sub(1))));
-                format!("[{}]", names.collect::<Vec<_>>().join(", "))
-            }
+            Who::These(principals) => list(principals),
         };
         for (prefix, rights) in &self.rules {
+            let former = if rights.former.is_empty() {
+                String::new()
+            } else {
+                format!(", former_writers = {}", list(&rights.former))
+            };
             // Writing to a string does not fail. A prefix is in the form of a basic string of TOML.
             let _ = writeln!(
                 text,
-                "{prefix:?} = {{ readers = {}, writers = {} }}",
+                "{prefix:?} = {{ readers = {}, writers = {}{former} }}",
                 who(&rights.readers),
                 who(&rights.writers)
             );
@@ -93,7 +100,7 @@ impl Config {
     /// # Errors
     ///
     /// It cannot be read, or is invalid.
-    pub fn read(dir: &Path) -> Result<Self, Trouble> {
+    pub fn read(dir: &Path) -> Result<Self, NodeError> {
         let path = dir.join(FILE);
         let length = std::fs::metadata(&path).map(|found| found.len());
         let text = match length {
@@ -102,11 +109,11 @@ impl Config {
             Err(error) => Err(error),
         };
         let text = text.map_err(|error| {
-            Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
+            NodeError::new(NodeErrorKind::Unreadable, format!("cannot be read: {error}"))
                 .in_file(&path)
                 .next("create the directories of a register with: quorate quorum init")
         })?;
-        Self::parse(&text).map_err(|what| Trouble::new(Kind::Setting, what).in_file(&path))
+        Self::parse(&text).map_err(|what| NodeError::new(NodeErrorKind::Setting, what).in_file(&path))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -133,15 +140,31 @@ impl Config {
             let section = section.get_ref().as_table().ok_or("`rules` is not a table")?;
             for (prefix, rights) in section {
                 let prefix = prefix.get_ref().to_string();
-                let bad = || format!("rule {prefix:?}: expected {{ readers = .., writers = .. }}");
-                let rights =
-                    rights.get_ref().as_table().filter(|rights| rights.len() == 2).ok_or_else(bad)?;
+                let bad = || {
+                    format!(
+                        "rule {prefix:?}: expected {{ readers = .., writers = .. }}, or in addition `former_writers`"
+                    )
+                };
+                let rights = rights.get_ref().as_table().ok_or_else(bad)?;
+                let former = rights.get("former_writers");
+                if rights.len() != 2 + usize::from(former.is_some()) {
+                    return Err(bad());
+                }
                 let part = |name| {
                     rights.get(name).and_then(|value| who(value.get_ref())).ok_or_else(|| {
                     format!("rule {prefix:?}: `{name}` is neither \"all\" nor a list of clients such as [\"client-0\"]")
                 })
                 };
-                let rights = Rights { readers: part("readers")?, writers: part("writers")? };
+                let former = match former.map(|value| who(value.get_ref())) {
+                    None => BTreeSet::new(),
+                    Some(Some(Who::These(former))) => former,
+                    Some(_) => {
+                        return Err(format!(
+                            "rule {prefix:?}: `former_writers` is not a list of clients such as [\"client-0\"]"
+                        ));
+                    }
+                };
+                let rights = Rights { readers: part("readers")?, writers: part("writers")?, former };
                 rules.insert(prefix, rights);
             }
         }
@@ -174,10 +197,12 @@ mod tests {
             let mut config = Config::new(*protocol);
             assert_eq!(Config::parse(&config.text()), Ok(config.clone()));
             let some = Who::These([1, 4].into());
-            config.rules.insert("a \"b\"/".to_owned(), Rights { readers: Who::All, writers: some.clone() });
+            let (former, none) = (BTreeSet::from([2]), BTreeSet::new());
             config
                 .rules
-                .insert(String::new(), Rights { readers: some, writers: Who::These(BTreeSet::new()) });
+                .insert("a \"b\"/".to_owned(), Rights { readers: Who::All, writers: some.clone(), former });
+            let writers = Who::These(BTreeSet::new());
+            config.rules.insert(String::new(), Rights { readers: some, writers, former: none });
             config.epoch = 7;
             assert_eq!(Config::parse(&config.text()), Ok(config));
         }
@@ -213,5 +238,7 @@ mod tests {
             says("[rules]\n", "[rules]\na = { readers = \"all\", writers = [\"bob\"] }\n")
                 .contains("`writers`")
         );
+        let former = "[rules]\na = { readers = \"all\", writers = \"all\", former_writers = \"all\" }\n";
+        assert!(says("[rules]\n", former).contains("`former_writers`"));
     }
 }

@@ -12,9 +12,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use quorate_node::trouble::Kind;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::wake::Waker;
-use quorate_node::{Clock, Idle, Member, Trouble, Waiting};
+use quorate_node::{Clock, Idle, Member, NodeError, Waiting};
 use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Call, Failure, Outcome, Reject};
 use quorate_quorum::{Input, Message, ObjectId, Process, ServerId, Settings, Thresholds, Version};
@@ -82,16 +82,16 @@ impl Sink for Out<'_> {
 }
 
 /// Returns the number of a client's directory.
-fn number_of(dir: &Path) -> Result<u64, Trouble> {
+fn number_of(dir: &Path) -> Result<u64, NodeError> {
     let full = std::fs::canonicalize(dir).map_err(|error| {
-        Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
+        NodeError::new(NodeErrorKind::Unreadable, format!("cannot be read: {error}"))
             .in_file(dir)
             .next("create the directories of a register with: quorate quorum init")
     })?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
     quorate_node::members::client_number(name).ok_or_else(|| {
         let what = "not a client's directory: its name is not client-0, client-1, ...";
-        Trouble::new(Kind::Unreadable, what).in_file(dir)
+        NodeError::new(NodeErrorKind::Unreadable, what).in_file(dir)
     })
 }
 
@@ -101,7 +101,7 @@ impl Core {
     /// # Errors
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the identity.
-    pub fn open(dir: &Path, carrier: Carrier) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, carrier: Carrier) -> Result<Self, NodeError> {
         let config = Config::read(dir)?;
         let identity = quorate_node::members::client_identity(number_of(dir)?);
         let member = Member::open(dir, identity, config.epoch, carrier.above())?;
@@ -111,7 +111,9 @@ impl Core {
         let lane = match config.protocol {
             Protocol::BftBc(_) => u16::try_from(start).map_err(|_| {
                 let what = "this client has started 65,535 times, as a new one each time: no number is left";
-                Trouble::new(Kind::Rule, what).in_file(dir).next("use another client of the register")
+                NodeError::new(NodeErrorKind::Rule, what)
+                    .in_file(dir)
+                    .next("use another client of the register")
             })?,
             Protocol::Phalanx | Protocol::MinimalC | Protocol::MinimalF => 0,
         };
@@ -121,7 +123,7 @@ impl Core {
             u16::try_from(cluster.n()).unwrap_or(u16::MAX),
             u16::try_from(cluster.f()).unwrap_or(u16::MAX),
         )
-        .map_err(|error| Trouble::new(Kind::Rule, error.to_string()).in_file(dir))?;
+        .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()).in_file(dir))?;
         let settings = Arc::new(config.settings(thresholds));
         let secrets = Secrets::new(
             (member.members.cluster_id(), config.epoch),

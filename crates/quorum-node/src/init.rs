@@ -13,10 +13,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, Made, NewCluster, client_dir, replica_dir};
 use quorate_node::members::{Members, client_name};
-use quorate_node::trouble::Kind;
-use quorate_node::{Trouble, settings::ServiceName};
+use quorate_node::{NodeError, settings::ServiceName};
 use quorate_wire::ReplicaId;
 
 use crate::config::{Config, FILE};
@@ -56,13 +56,16 @@ impl NewRegister {
     /// # Errors
     ///
     /// The directory is not empty, or cannot be written. Nothing has changed then.
-    pub fn make(&self, dir: &Path) -> Result<Made, Trouble> {
+    pub fn make(&self, dir: &Path) -> Result<Made, NodeError> {
         if !(1..=F_MAX).contains(&self.f) {
-            return Err(Trouble::new(Kind::Rule, format!("f = {}: expected 1 to {F_MAX}", self.f)));
+            return Err(NodeError::new(
+                NodeErrorKind::Rule,
+                format!("f = {}: expected 1 to {F_MAX}", self.f),
+            ));
         }
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
-            return Err(Trouble::new(Kind::Occupied, what)
+            return Err(NodeError::new(NodeErrorKind::Occupied, what)
                 .in_file(dir)
                 .next("choose another directory with --dir, or move this one away"));
         }
@@ -73,7 +76,7 @@ impl NewRegister {
         draft.push(".draft");
         let draft = dir.with_file_name(draft);
         let unwritable = |error: &std::io::Error| {
-            Trouble::new(Kind::Unwritable, format!("cannot be written: {error}")).in_file(dir)
+            NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}")).in_file(dir)
         };
         if draft.exists() {
             // Of an attempt that was interrupted: its keys were never used.
@@ -102,9 +105,9 @@ impl NewRegister {
     }
 
     /// Makes a register of a cluster's directories.
-    fn change(&self, draft: &Path, made: &Made) -> Result<(), Trouble> {
+    fn change(&self, draft: &Path, made: &Made) -> Result<(), NodeError> {
         let failed = |path: &Path, error: &std::io::Error| {
-            Trouble::new(Kind::Unwritable, format!("cannot be written: {error}")).in_file(path)
+            NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}")).in_file(path)
         };
         let (n, f) = (made.replicas.len(), self.f);
         for (id, address) in made.replicas.iter().enumerate() {
@@ -128,11 +131,12 @@ impl NewRegister {
         Ok(())
     }
 
-    fn write_files(&self, dir: &Path, node: &str) -> Result<(), Trouble> {
+    fn write_files(&self, dir: &Path, node: &str) -> Result<(), NodeError> {
         for (name, text) in [("node.toml", node), (FILE, &self.config.text())] {
             let path = dir.join(name);
             fs::write(&path, text).map_err(|error| {
-                Trouble::new(Kind::Unwritable, format!("cannot be written: {error}")).in_file(&path)
+                NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}"))
+                    .in_file(&path)
             })?;
         }
         Ok(())

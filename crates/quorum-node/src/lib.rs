@@ -32,7 +32,7 @@ pub mod store;
 mod watchers;
 
 pub use client::typed::{Item, Register};
-pub use client::{CallError, Client, Entry, Watch};
+pub use client::{CallError, Client, VersionedValue, Watch};
 pub use config::Config;
 pub use init::NewRegister;
 pub use server::Server;

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::Host;
-use quorate_node::trouble::Kind;
-use quorate_node::{Clock, Trouble};
+use quorate_node::{Clock, NodeError};
 use quorate_quorum::step::Call;
 use quorate_quorum::{Protocol, ServerId, Value};
 
@@ -114,15 +114,17 @@ impl Totals {
 static CORES: OnceLock<usize> = OnceLock::new();
 
 /// Pins this thread to a core; where there is only one, to that.
-fn pin(core: usize) -> Result<(), Trouble> {
+fn pin(core: usize) -> Result<(), NodeError> {
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let mut set = CpuSet::new();
     let pinned = set.set(core % cores).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
-    pinned.map_err(|error| Trouble::new(Kind::Rule, format!("core {core} is not available: {error}")))
+    pinned.map_err(|error| {
+        NodeError::new(NodeErrorKind::Rule, format!("core {core} is not available: {error}"))
+    })
 }
 
-fn broken(error: &std::io::Error) -> Trouble {
-    Trouble::new(Kind::Network, format!("the sockets have failed: {error}"))
+fn broken(error: &std::io::Error) -> NodeError {
+    NodeError::new(NodeErrorKind::Network, format!("the sockets have failed: {error}"))
 }
 
 /// Returns the median of a UDP round trip between two polling threads on the two cores, in microseconds.
@@ -130,7 +132,7 @@ fn broken(error: &std::io::Error) -> Trouble {
 /// # Errors
 ///
 /// The sockets or the cores are not available.
-pub fn echo(count: usize) -> Result<f64, Trouble> {
+pub fn echo(count: usize) -> Result<f64, NodeError> {
     let open = || -> std::io::Result<UdpSocket> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.set_nonblocking(true)?;
@@ -188,7 +190,7 @@ struct Servers {
 }
 
 impl Servers {
-    fn start(dir: &Path, plan: Plan) -> Result<Self, Trouble> {
+    fn start(dir: &Path, plan: Plan) -> Result<Self, NodeError> {
         let mut servers = Vec::new();
         for id in 0..4 {
             servers.push(Server::open(&server_dir(dir, ServerId::at(id)), None, plan.carrier)?);
@@ -248,7 +250,7 @@ impl Servers {
 /// # Errors
 ///
 /// The directory, the ports or the cores are not available, or an operation did not end.
-pub fn measure(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
+pub fn measure(plan: Plan, dir: &Path) -> Result<Row, NodeError> {
     let register = NewRegister {
         f: 1,
         hosts: vec![Host { ip: plan.ip, port: None }],
@@ -263,7 +265,7 @@ pub fn measure(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
     measured
 }
 
-fn run(plan: Plan, dir: &Path) -> Result<Row, Trouble> {
+fn run(plan: Plan, dir: &Path) -> Result<Row, NodeError> {
     // Memory counts as lost at the next start, so there is one start for both kinds.
     let servers = Servers::start(dir, plan)?;
     let client: PathBuf = dir.join("client-0");
@@ -284,7 +286,7 @@ fn kind(
     clock: &Clock,
     servers: &Servers,
     write: bool,
-) -> Result<Figures, Trouble> {
+) -> Result<Figures, NodeError> {
     let object = core.config().object(b"measured");
     let warm_up = plan.operations / 10 + 1;
     let mut took = Vec::with_capacity(plan.operations);
@@ -310,7 +312,7 @@ fn kind(
             if let Some((_, result)) = core.take_done() {
                 let ended = begin.elapsed();
                 if result.is_err() {
-                    return Err(Trouble::new(Kind::Rule, "an operation was refused"));
+                    return Err(NodeError::new(NodeErrorKind::Rule, "an operation was refused"));
                 }
                 if count >= warm_up {
                     took.push(ended);
@@ -318,7 +320,7 @@ fn kind(
                 break;
             }
             if begin.elapsed() > HUNG {
-                return Err(Trouble::new(Kind::Network, "an operation did not end"));
+                return Err(NodeError::new(NodeErrorKind::Network, "an operation did not end"));
             }
         }
         // What comes last off the path (COMPLETE) leaves in the turn after the one that empties the backlog.
@@ -329,7 +331,7 @@ fn kind(
                 settled = Instant::now();
             }
             if ended.elapsed() > HUNG {
-                return Err(Trouble::new(Kind::Network, "a server did not acknowledge a store"));
+                return Err(NodeError::new(NodeErrorKind::Network, "a server did not acknowledge a store"));
             }
             if blocks {
                 std::thread::sleep(BETWEEN); // the servers have the same core

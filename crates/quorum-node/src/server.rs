@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quorate_node::error::NodeErrorKind;
 use quorate_node::member::Writes;
-use quorate_node::trouble::Kind;
-use quorate_node::{Clock, Idle, Member, Trouble, Waiting};
+use quorate_node::{Clock, Idle, Member, NodeError, Waiting};
 use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Failure, Outcome, Reject};
 use quorate_quorum::{Body, Input, Message, ObjectId, Past, Process, Settings, Thresholds, Value, Version};
@@ -110,16 +110,17 @@ pub struct Server {
 }
 
 /// Returns the id of a server's directory.
-fn id_of(dir: &Path) -> Result<ReplicaId, Trouble> {
+fn id_of(dir: &Path) -> Result<ReplicaId, NodeError> {
     let full = std::fs::canonicalize(dir).map_err(|error| {
-        Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
+        NodeError::new(NodeErrorKind::Unreadable, format!("cannot be read: {error}"))
             .in_file(dir)
             .next("create the directories of a register with: quorate quorum init")
     })?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let id = name.strip_prefix("server-").and_then(|id| id.parse().ok()).map(ReplicaId);
     id.ok_or_else(|| {
-        Trouble::new(Kind::Unreadable, "not a server's directory: its name is not server-N").in_file(dir)
+        NodeError::new(NodeErrorKind::Unreadable, "not a server's directory: its name is not server-N")
+            .in_file(dir)
     })
 }
 
@@ -129,7 +130,7 @@ impl Server {
     /// # Errors
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
-    pub fn open(dir: &Path, lie: Option<Lie>, carrier: Carrier) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, lie: Option<Lie>, carrier: Carrier) -> Result<Self, NodeError> {
         let id = id_of(dir)?;
         let config = Config::read(dir)?;
         let member = Member::open(dir, id.into(), config.epoch, carrier.above())?;
@@ -150,22 +151,22 @@ impl Server {
         (mut store, past, objects): (Store, Past, BTreeMap<ObjectId, Vec<u8>>),
         lie: Option<Lie>,
         carrier: Carrier,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NodeError> {
         let Principal::Replica(id) = member.own else {
-            return Err(Trouble::new(Kind::Rule, "a client is no server").in_file(&member.dir));
+            return Err(NodeError::new(NodeErrorKind::Rule, "a client is no server").in_file(&member.dir));
         };
         let cluster = member.members.cluster;
         let thresholds = Thresholds::new(
             u16::try_from(cluster.n()).unwrap_or(u16::MAX),
             u16::try_from(cluster.f()).unwrap_or(u16::MAX),
         )
-        .map_err(|error| Trouble::new(Kind::Rule, error.to_string()).in_file(&member.dir))?;
+        .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()).in_file(&member.dir))?;
         let settings = Arc::new(config.settings(thresholds));
         let mut process = quorate_quorum::server(id, Arc::clone(&settings), past);
         for (object, saved) in objects {
             process.load(object, &saved).map_err(|error| {
                 let what = format!("an object in the log cannot be read: {error}");
-                Trouble::new(Kind::OtherFormat, what)
+                NodeError::new(NodeErrorKind::OtherFormat, what)
                     .in_file(&member.dir.join("state"))
                     .next("if another protocol wrote it: remove `state`, and the others repair this server")
             })?;
@@ -246,7 +247,7 @@ impl Server {
     /// # Errors
     ///
     /// The sockets or the disk have failed.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+    pub fn run(mut self, stop: &AtomicBool) -> Result<(), NodeError> {
         let (clock, mut idle) = (Clock::new(), Idle::new(self.waiting));
         let mut keys_at = clock.mono_ns().saturating_add(self.key_interval_ns);
         info!(
@@ -280,7 +281,7 @@ impl Server {
     /// # Errors
     ///
     /// The sockets or the disk have failed.
-    pub fn turn(&mut self, now_ns: u64) -> Result<bool, Trouble> {
+    pub fn turn(&mut self, now_ns: u64) -> Result<bool, NodeError> {
         self.begin(now_ns);
         let burst = self.burst(now_ns)?;
         self.settle(now_ns)?;
@@ -288,7 +289,7 @@ impl Server {
     }
 
     /// The same, but waits for a datagram in the call that receives it.
-    fn await_turn(&mut self, clock: &Clock, now_ns: u64) -> Result<(), Trouble> {
+    fn await_turn(&mut self, clock: &Clock, now_ns: u64) -> Result<(), NodeError> {
         if self.begin(now_ns) {
             self.settle(now_ns)?;
         }
@@ -323,7 +324,7 @@ impl Server {
     }
 
     /// Takes what has come, and answers what need not wait for the disk. Returns the number of datagrams.
-    fn burst(&mut self, now_ns: u64) -> Result<usize, Trouble> {
+    fn burst(&mut self, now_ns: u64) -> Result<usize, NodeError> {
         let mut burst = 0;
         while burst < BURST_MAX && self.link.poll(now_ns).map_err(|error| failed(&error))? {
             burst += 1;
@@ -429,7 +430,7 @@ impl Server {
 
     /// Makes durable what was persisted, and then sends what promises it.
     #[inline]
-    fn settle(&mut self, now_ns: u64) -> Result<(), Trouble> {
+    fn settle(&mut self, now_ns: u64) -> Result<(), NodeError> {
         let Self { around, drive, .. } = self;
         around.store.commit()?;
         if self.was_lost && drive.process().is_repaired() {
@@ -459,8 +460,8 @@ impl Server {
     }
 }
 
-fn failed(error: &std::io::Error) -> Trouble {
-    Trouble::new(Kind::Network, format!("the sockets have failed: {error}"))
+fn failed(error: &std::io::Error) -> NodeError {
+    NodeError::new(NodeErrorKind::Network, format!("the sockets have failed: {error}"))
 }
 
 fn durability_of(member: &Member) -> Durability {

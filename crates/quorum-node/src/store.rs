@@ -16,11 +16,11 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use quorate_node::Trouble;
-use quorate_node::trouble::Kind;
+use quorate_node::NodeError;
+use quorate_node::error::NodeErrorKind;
 use quorate_quorum::{ObjectId, Past};
 
-use self::log::{Log, Read};
+use self::log::{Read, StoreLog};
 
 pub use self::log::Owner;
 
@@ -46,7 +46,7 @@ pub struct Store {
     durability: Durability,
     past: Past,
     generation: u64,
-    log: Option<Log>,
+    log: Option<StoreLog>,
     /// Objects with the bytes of what is kept of each.
     live: BTreeMap<ObjectId, usize>,
     live_bytes: usize,
@@ -77,16 +77,16 @@ fn state(dir: &Path) -> PathBuf {
 /// # Errors
 ///
 /// It cannot be written.
-pub fn create(dir: &Path, owner: Owner) -> Result<(), Trouble> {
+pub fn create(dir: &Path, owner: Owner) -> Result<(), NodeError> {
     let place = state(dir);
     fs::create_dir_all(&place).map_err(|error| unwritable(&place, &error))?;
     write_meta(&place, owner, Past::Whole, 0)
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Trouble {
+fn unwritable(path: &Path, error: &io::Error) -> NodeError {
     let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let kind = if full { Kind::Disk } else { Kind::Unwritable };
-    Trouble::new(kind, format!("cannot be written: {error}")).in_file(path)
+    let kind = if full { NodeErrorKind::Disk } else { NodeErrorKind::Unwritable };
+    NodeError::new(kind, format!("cannot be written: {error}")).in_file(path)
 }
 
 const TITLE: &str = "quorate register state 1";
@@ -110,7 +110,7 @@ fn meta_text(owner: Owner, past: Past, generation: u64) -> String {
     format!("{said}check {check}\n")
 }
 
-fn write_meta(place: &Path, owner: Owner, past: Past, generation: u64) -> Result<(), Trouble> {
+fn write_meta(place: &Path, owner: Owner, past: Past, generation: u64) -> Result<(), NodeError> {
     let (path, draft) = (place.join("meta"), place.join("meta.new"));
     let write = || {
         let mut file = File::create(&draft)?;
@@ -142,7 +142,7 @@ impl Store {
         owner: Owner,
         durability: Durability,
         log_bytes_max: usize,
-    ) -> Result<Opened, Trouble> {
+    ) -> Result<Opened, NodeError> {
         let place = state(dir);
         fs::create_dir_all(&place).map_err(|error| unwritable(&place, &error))?;
         let (mut past, generation, mut why) = match read_meta(&place, owner) {
@@ -167,8 +167,11 @@ impl Store {
                 Ok(Read::Whole(log)) => store.log = Some(log),
                 Ok(Read::Damaged(says)) => why = Some(says),
                 Err(error) => {
-                    return Err(Trouble::new(Kind::Unreadable, format!("cannot be read: {error}"))
-                        .in_file(&store.log_path(generation)));
+                    return Err(NodeError::new(
+                        NodeErrorKind::Unreadable,
+                        format!("cannot be read: {error}"),
+                    )
+                    .in_file(&store.log_path(generation)));
                 }
             }
         }
@@ -190,7 +193,7 @@ impl Store {
     /// # Errors
     ///
     /// The disk cannot be written.
-    pub fn begin(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), Trouble> {
+    pub fn begin(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), NodeError> {
         if self.durability == Durability::Memory {
             return write_meta(&self.dir, self.owner, Past::Lost, 0);
         }
@@ -227,7 +230,7 @@ impl Store {
 
     /// Returns the bytes of the log.
     pub fn log_bytes(&self) -> u64 {
-        self.log.as_ref().map_or(0, Log::bytes)
+        self.log.as_ref().map_or(0, StoreLog::bytes)
     }
 
     /// Puts what is to be kept of an object into the next batch.
@@ -261,11 +264,11 @@ impl Store {
     ///
     /// The disk has failed: nothing more may be promised.
     #[inline]
-    pub fn commit(&mut self) -> Result<(), Trouble> {
+    pub fn commit(&mut self) -> Result<(), NodeError> {
         if self.batch.is_empty() { Ok(()) } else { self.write() }
     }
 
-    fn write(&mut self) -> Result<(), Trouble> {
+    fn write(&mut self) -> Result<(), NodeError> {
         let sync = self.durability == Durability::Sync;
         let path = self.log_path(self.generation);
         let Some(log) = &mut self.log else { return Ok(()) };
@@ -288,12 +291,12 @@ impl Store {
     /// # Errors
     ///
     /// The disk cannot be written; the log that there was is still in use.
-    pub fn renew(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), Trouble> {
+    pub fn renew(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), NodeError> {
         self.commit()?;
         let (before, next) = (self.generation, self.generation + 1);
         let path = self.log_path(next);
         let failed = |error: io::Error| unwritable(&path, &error);
-        let mut log = Log::create(&path, self.owner, next).map_err(failed)?;
+        let mut log = StoreLog::create(&path, self.owner, next).map_err(failed)?;
         let mut batch = Vec::new();
         for object in self.live.keys() {
             batch.extend_from_slice(&object.0);
@@ -326,7 +329,7 @@ impl Store {
     /// # Errors
     ///
     /// The disk cannot be written.
-    pub fn note_repaired(&mut self) -> Result<(), Trouble> {
+    pub fn note_repaired(&mut self) -> Result<(), NodeError> {
         self.commit()?;
         self.past = Past::Repaired;
         if self.durability != Durability::Sync {
@@ -340,7 +343,7 @@ impl Store {
     /// # Errors
     ///
     /// The disk cannot be written.
-    pub fn close(mut self) -> Result<(), Trouble> {
+    pub fn close(mut self) -> Result<(), NodeError> {
         self.commit()?;
         let path = self.log_path(self.generation);
         match (&mut self.log, self.durability) {

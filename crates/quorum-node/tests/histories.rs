@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use quorate_node::init::Host;
 use quorate_quorum::settings::Variant;
 use quorate_quorum::{Protocol, ServerId};
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::server_dir;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::{Client, Config, NewRegister, Server};
 use quorate_quorum_sim::checker;
-use quorate_quorum_sim::history::{History, Kind, Operation};
+use quorate_quorum_sim::history::{History, Operation, OperationKind};
 
 const N: usize = 4;
 /// What tells a process that it is a server, and how it lies.
@@ -101,7 +101,7 @@ impl Servers {
     }
 
     fn client(&self, number: u64) -> Client {
-        let options = Options { deadline: HUNG, carrier: Carrier::Udp };
+        let options = ClientOptions { deadline: HUNG, carrier: Carrier::Udp };
         Client::open(&self.dir.join(format!("client-{number}")), options).unwrap()
     }
 }
@@ -159,7 +159,7 @@ fn load(client: &Client, number: u64, shared: &Shared) {
         let responded = shared.clock.fetch_add(1, Ordering::SeqCst);
         let (value, version) =
             result.unwrap_or_else(|error| panic!("client {number}, operation {count}: {error}"));
-        let kind = if is_write { Kind::Write } else { Kind::Read };
+        let kind = if is_write { OperationKind::Write } else { OperationKind::Read };
         let operation = Operation {
             client: client.me(),
             object,
@@ -246,7 +246,8 @@ fn run(protocol: Protocol) {
         took.as_secs_f64()
     );
     // The checker can fail: two operations in an order that was not.
-    let last = history.operations.iter().rposition(|operation| operation.kind == Kind::Write).unwrap();
+    let last =
+        history.operations.iter().rposition(|operation| operation.kind == OperationKind::Write).unwrap();
     let version = history.operations[0].version;
     history.operations[last].version = version;
     assert!(checker::check(&history).is_err());

@@ -8,7 +8,7 @@ use quorate_quorum::{Protocol, Settings, Thresholds};
 use crate::checker;
 use crate::client_profile::ClientProfile;
 use crate::guest::Guest;
-use crate::history::Kind;
+use crate::history::OperationKind;
 use crate::keys::Jobs;
 use crate::lab::{Lab, Loop, Measured, Traffic};
 use crate::model::{Costs, Model, UNIT};
@@ -22,7 +22,7 @@ pub struct Load {
     /// How many liars are tolerated.
     pub f: u16,
     /// What the measured client does.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// Other readers.
     pub readers: u16,
     /// Whether a writer runs beside a measured reader.
@@ -45,7 +45,7 @@ pub struct Load {
 
 impl Load {
     /// One client that thinks for ten units between operations.
-    pub fn new(f: u16, kind: Kind, model: Model) -> Self {
+    pub fn new(f: u16, kind: OperationKind, model: Model) -> Self {
         Self {
             f,
             kind,
@@ -121,7 +121,7 @@ pub struct Row {
 
 impl Cell {
     /// A cell without faults or concurrency, as in the paper: MACs for clients, QTS, no FACK, no cache.
-    pub fn new(protocol: Protocol, f: u16, kind: Kind, model: Model) -> Self {
+    pub fn new(protocol: Protocol, f: u16, kind: OperationKind, model: Model) -> Self {
         Self {
             protocol,
             load: Load::new(f, kind, model),
@@ -173,8 +173,8 @@ impl Cell {
         let costs = load.costs();
         let mut lab = Lab::new((self.settings()?, self.guest), (model, costs, load.placement), load.seed);
         // A value is there before anything is measured, written by the writer while nobody lies.
-        let once = Loop { kind: Kind::Write, think: 0, operations: 1 };
-        let writer = lab.client(once, 0, usize::from(load.kind == Kind::Read));
+        let once = Loop { kind: OperationKind::Write, think: 0, operations: 1 };
+        let writer = lab.client(once, 0, usize::from(load.kind == OperationKind::Read));
         lab.run(None);
         for server in 0..usize::from(self.faulty) {
             lab.corrupt(server, self.behave());
@@ -184,21 +184,21 @@ impl Cell {
         let think = load.think * (UNIT / 1000);
         let endless = |kind| Loop { kind, think, operations: 0 };
         let measured = Loop { kind: load.kind, think, operations: load.operations + load.warm_up };
-        let measured = if load.kind == Kind::Write {
+        let measured = if load.kind == OperationKind::Write {
             lab.again(writer, measured);
             writer
         } else {
             if load.writer {
-                lab.again(writer, endless(Kind::Write));
+                lab.again(writer, endless(OperationKind::Write));
             }
             lab.client(measured, 1, 0)
         };
         for reader in 0..load.readers {
-            let place = usize::from(reader) + 1 + usize::from(load.kind == Kind::Read);
-            lab.client(endless(Kind::Read), 1 + u64::from(reader + 1) * UNIT / 7, place);
+            let place = usize::from(reader) + 1 + usize::from(load.kind == OperationKind::Read);
+            lab.client(endless(OperationKind::Read), 1 + u64::from(reader + 1) * UNIT / 7, place);
         }
         if let Some((number, profile)) = self.rogues {
-            let others = usize::from(load.readers) + 1 + usize::from(load.kind == Kind::Read);
+            let others = usize::from(load.readers) + 1 + usize::from(load.kind == OperationKind::Read);
             for rogue in 0..usize::from(number) {
                 lab.rogue(profile, think, others + rogue);
             }
@@ -261,7 +261,7 @@ mod tests {
     const OPTIMIZED: Protocol = Protocol::BftBc(Variant::Optimized);
     const BASE: Protocol = Protocol::BftBc(Variant::Base);
 
-    fn once(protocol: Protocol, kind: Kind, f: u16, faulty: u16, relay_first: bool) -> f64 {
+    fn once(protocol: Protocol, kind: OperationKind, f: u16, faulty: u16, relay_first: bool) -> f64 {
         let mut cell = Cell::new(protocol, f, kind, Model::contention(100));
         cell.load.operations = 1;
         cell.load.warm_up = 0;
@@ -286,7 +286,7 @@ mod tests {
         ];
         for (f, b, expected) in reads {
             for (protocol, expected) in protocols.iter().zip(expected) {
-                near(*protocol, Kind::Read, f, b, false, expected);
+                near(*protocol, OperationKind::Read, f, b, false, expected);
             }
         }
         let writes = [
@@ -299,12 +299,12 @@ mod tests {
         ];
         for (f, b) in [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
             for (protocol, relay_first, expected) in writes {
-                near(protocol, Kind::Write, f, b, relay_first, expected[usize::from(f) - 1]);
+                near(protocol, OperationKind::Write, f, b, relay_first, expected[usize::from(f) - 1]);
             }
         }
     }
 
-    fn near(protocol: Protocol, kind: Kind, f: u16, b: u16, relay_first: bool, expected: f64) {
+    fn near(protocol: Protocol, kind: OperationKind, f: u16, b: u16, relay_first: bool, expected: f64) {
         let got = once(protocol, kind, f, b, relay_first);
         assert!(
             (got - expected).abs() <= 0.05,
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn cells_with_readers_and_liars_hold() {
         for (protocol, _) in Protocol::ALL {
-            let mut cell = Cell::new(*protocol, 1, Kind::Read, Model::sim2006(30));
+            let mut cell = Cell::new(*protocol, 1, OperationKind::Read, Model::sim2006(30));
             cell.load.operations = 200;
             cell.load.warm_up = 10;
             cell.load.readers = 2;
@@ -331,10 +331,10 @@ mod tests {
         }
     }
 
-    fn small(protocol: Protocol, kind: Kind) -> Cell {
+    fn small(protocol: Protocol, kind: OperationKind) -> Cell {
         let mut cell = Cell::new(protocol, 1, kind, Model::sim2006(30));
         (cell.load.operations, cell.load.warm_up, cell.load.readers) = (60, 5, 1);
-        cell.load.writer = kind == Kind::Read;
+        cell.load.writer = kind == OperationKind::Read;
         cell
     }
 
@@ -343,7 +343,7 @@ mod tests {
     fn every_profile_of_a_server_is_tolerated() {
         for (protocol, _) in Protocol::ALL {
             for (profile, _) in Profile::ALL.iter().filter(|(profile, _)| profile.fits(*protocol)) {
-                for kind in [Kind::Read, Kind::Write] {
+                for kind in [OperationKind::Read, OperationKind::Write] {
                     let mut cell = small(*protocol, kind);
                     (cell.faulty, cell.profile) = (1, *profile);
                     let verdict = cell.run().map(|row| row.verdict);
@@ -359,7 +359,7 @@ mod tests {
     fn faulty_clients_are_tolerated_as_the_protocols_say() {
         for (protocol, _) in Protocol::ALL {
             for (profile, name, _) in ClientProfile::ALL.iter().filter(|(it, ..)| it.fits(*protocol)) {
-                let mut cell = small(*protocol, Kind::Read);
+                let mut cell = small(*protocol, OperationKind::Read);
                 cell.rogues = Some((1, *profile));
                 // A later write of a good client would end the reads.
                 cell.load.writer = *protocol != Protocol::MinimalC;
@@ -376,7 +376,7 @@ mod tests {
             }
         }
         for (protocol, burnt) in [(Protocol::Phalanx, true), (Protocol::MinimalF, true), (OPTIMIZED, false)] {
-            let mut cell = small(protocol, Kind::Write);
+            let mut cell = small(protocol, OperationKind::Write);
             cell.rogues = Some((1, ClientProfile::TsExhaust));
             match cell.run() {
                 Ok(row) => assert!(!burnt && row.verdict == Ok(()), "{}", protocol.name()),
@@ -391,7 +391,7 @@ mod tests {
         let rows = ["0,9,9,9,1", "9,0,9,9,2", "9,9,0,9,3", "9,9,9,0,40", "10,20,30,40,0"];
         let own = crate::geo::Delays::parse(&rows.join("\n"), 5).unwrap();
         let model = Model::Geo { regions: (0..5).collect(), jitter: 0, own: Some(own) };
-        let mut cell = Cell::new(Protocol::MinimalC, 1, Kind::Read, model);
+        let mut cell = Cell::new(Protocol::MinimalC, 1, OperationKind::Read, model);
         (cell.load.operations, cell.load.warm_up) = (5, 0);
         let mean = cell.run().unwrap().latency.mean();
         assert!((mean - 33.0).abs() < 1e-6, "{mean}");

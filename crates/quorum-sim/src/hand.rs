@@ -12,7 +12,7 @@ use quorate_quorum::{
 use quorate_wire::{ClientId, Principal, ReplicaId};
 
 use crate::checker;
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Operation, OperationKind};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::rng::Rng;
 
@@ -153,12 +153,12 @@ impl<'a> Hand<'a> {
     pub fn invoke(&mut self, client: ClientId, call: Call) {
         self.time += 1;
         let (kind, value) = match &call {
-            Call::Read => (Kind::Read, Vec::new()),
-            Call::Write(value) => (Kind::Write, value.to_vec()),
+            Call::Read => (OperationKind::Read, Vec::new()),
+            Call::Write(value) => (OperationKind::Write, value.to_vec()),
         };
         let name = match kind {
-            Kind::Read => "read".to_string(),
-            Kind::Write => format!("write {}", String::from_utf8_lossy(&value)),
+            OperationKind::Read => "read".to_string(),
+            OperationKind::Write => format!("write {}", String::from_utf8_lossy(&value)),
         };
         self.trace.push(format!("{client} {name}"));
         self.running.insert(client, self.history.operations.len());

@@ -7,7 +7,7 @@ use quorate_wire::ClientId;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OperationKind {
     /// A read.
     Read,
     /// A write.
@@ -22,7 +22,7 @@ pub struct Operation {
     /// Of which object.
     pub object: ObjectId,
     /// What.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// When.
     pub invoked: u64,
     /// When it ended, if it did.

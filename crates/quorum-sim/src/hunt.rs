@@ -4,11 +4,11 @@ use quorate_quorum::settings::Variant;
 use quorate_quorum::{Mutant, Protocol};
 
 use crate::scenario;
-use crate::swarm::{self, Run};
+use crate::swarm::{self, RegisterRun};
 
 /// How a bug was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundMutant {
     /// `swarm` with its protocol, or the name of a scenario.
     pub by: String,
     /// Seeds that were needed. 0: a scenario.
@@ -22,12 +22,13 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
     let name = mutant.name();
     let bc = |variants: &[Variant]| variants.iter().map(|variant| Protocol::BftBc(*variant)).collect();
     match mutant {
+        Mutant::RightsOfSender => vec![Protocol::Phalanx, Protocol::MinimalC, Protocol::MinimalF],
         Mutant::AccessOnRelays => vec![Protocol::Phalanx, Protocol::MinimalF],
         Mutant::NewerOnly => vec![Protocol::Phalanx, Protocol::BftBc(Variant::Base)],
         Mutant::Untagged | Mutant::NoLock => bc(&[Variant::Optimized]),
         Mutant::OptUnpreceded | Mutant::NamedPredecessor => bc(&[Variant::StrongOptimized]),
         Mutant::PreparedPredecessor | Mutant::ValueWithheld => bc(&[Variant::Strong]),
-        Mutant::NoH2 => bc(&[Variant::Base, Variant::Optimized]),
+        Mutant::NoH2 | Mutant::RightsIgnored => bc(&[Variant::Base, Variant::Optimized]),
         Mutant::DecideWeak => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-c") => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-f") => vec![Protocol::MinimalF],
@@ -38,14 +39,19 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
 }
 
 /// Looks for a bug with `seeds` seeds of the swarm for each protocol that has it.
-pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
+pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<FoundMutant>, String> {
     let protocols = protocols(mutant);
     for seed in 0..seeds {
         for protocol in &protocols {
-            let verdict =
-                swarm::run(Run { protocol: *protocol, f: 1, seed, mutant: Some(mutant), guest: None })?;
+            let verdict = swarm::run(RegisterRun {
+                protocol: *protocol,
+                f: 1,
+                seed,
+                mutant: Some(mutant),
+                guest: None,
+            })?;
             if let Some(finding) = verdict.finding {
-                return Ok(Some(Found {
+                return Ok(Some(FoundMutant {
                     by: format!("swarm {}", protocol.name()),
                     seeds: seed + 1,
                     finding: format!("{}: {}", finding.kind(), finding.says()),
@@ -57,11 +63,11 @@ pub fn by_swarm(mutant: Mutant, seeds: u64) -> Result<Option<Found>, String> {
 }
 
 /// Looks for a bug with the scenarios that name it.
-pub fn by_scenario(mutant: Mutant) -> Option<Found> {
+pub fn by_scenario(mutant: Mutant) -> Option<FoundMutant> {
     let scenarios = scenario::ALL.iter().filter(|scenario| scenario.mutants.contains(&mutant));
     for scenario in scenarios {
         if let Err(finding) = scenario.run(Some(mutant)) {
-            return Some(Found { by: scenario.name.to_string(), seeds: 0, finding });
+            return Some(FoundMutant { by: scenario.name.to_string(), seeds: 0, finding });
         }
     }
     None

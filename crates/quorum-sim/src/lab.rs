@@ -10,7 +10,7 @@ use quorate_wire::{ClientId, Principal};
 
 use crate::client_profile::{ClientProfile, Part};
 use crate::guest::{self, Guest};
-use crate::history::{History, Kind, Operation, Rogue};
+use crate::history::{History, Operation, OperationKind, Rogue};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::machines::{Event, Machines, Payload};
 use crate::model::{Costs, Model, UNIT, ticks};
@@ -49,10 +49,10 @@ pub struct Measured {
 
 impl Measured {
     /// Returns an operation that has not ended.
-    pub fn begun(kind: Kind, settings: &Settings) -> Self {
+    pub fn begun(kind: OperationKind, settings: &Settings) -> Self {
         let listens = matches!(settings.protocol, Protocol::MinimalC | Protocol::MinimalF);
         let n = i64::try_from(settings.thresholds.servers().count()).unwrap_or(i64::MAX);
-        let extra = if kind == Kind::Read && listens { -n } else { 0 };
+        let extra = if kind == OperationKind::Read && listens { -n } else { 0 };
         Self { latency: f64::NAN, path: Path::Fast, listener_any: false, extra }
     }
 }
@@ -63,15 +63,15 @@ pub fn received(body: &Body) -> (i64, bool) {
 }
 
 /// Returns what a message that a client sends, in an operation of this kind, adds to `extra`.
-pub fn sent(kind: Kind, body: &Body) -> i64 {
+pub fn sent(kind: OperationKind, body: &Body) -> i64 {
     let writes_back = matches!(body, Body::Store { .. } | Body::Write { .. });
-    i64::from(kind == Kind::Read && writes_back)
+    i64::from(kind == OperationKind::Read && writes_back)
 }
 
 /// What a client does in a loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Loop {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     /// Ticks between operations.
     pub(crate) think: u64,
     /// Operations; 0: as long as the measured client runs.
@@ -203,8 +203,10 @@ impl Lab {
     /// Adds a client that is not good.
     pub(crate) fn rogue(&mut self, profile: ClientProfile, think: u64, place: usize) {
         let part = profile.part(self.settings.protocol, OBJECT);
-        let (kind, delay) =
-            (if let Part::Behind(_, false) = part { Kind::Read } else { Kind::Write }, UNIT / 3);
+        let (kind, delay) = (
+            if let Part::Behind(_, false) = part { OperationKind::Read } else { OperationKind::Write },
+            UNIT / 3,
+        );
         let host = self.client(Loop { kind, think, operations: 0 }, delay, place);
         if let Principal::Client(client) = self.hosts[host].me {
             self.history.rogues.push(Rogue { client, stopped: None });
@@ -302,8 +304,8 @@ impl Lab {
         let Some(job) = self.hosts[host].job.clone() else { return };
         let Principal::Client(client) = self.hosts[host].me else { return };
         let (call, value) = match job.kind {
-            Kind::Read => (Call::Read, Vec::new()),
-            Kind::Write => {
+            OperationKind::Read => (Call::Read, Vec::new()),
+            OperationKind::Write => {
                 self.written += 1;
                 // 64 bytes, all different.
                 let mut value = vec![0_u8; 64];

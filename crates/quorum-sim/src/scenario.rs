@@ -6,6 +6,7 @@ mod late;
 mod minimal;
 mod named;
 mod phalanx;
+mod rights;
 mod rogue;
 mod strong;
 
@@ -31,6 +32,12 @@ pub const ALL: &[Scenario] = &[
     minimal::LOST_RELAY,
     minimal::RESTARTED_RELAY,
     phalanx::LATE_WRITE_BACK,
+    rights::PHALANX,
+    rights::MINIMAL_C,
+    rights::MINIMAL_C_READER,
+    rights::MINIMAL_F,
+    rights::BFT_BC,
+    rights::FORMER_WRITER,
 ];
 
 #[cfg(test)]

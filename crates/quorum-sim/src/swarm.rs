@@ -24,7 +24,7 @@ const NO_MUTANTS: &str = "this build has no mutants: build it with the feature `
 
 /// One run of the swarm.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct RegisterRun {
     /// The register.
     pub protocol: Protocol,
     /// How many liars are tolerated, and how many there are.
@@ -81,7 +81,7 @@ impl Finding {
 }
 
 /// Runs one seed.
-pub fn run(run: Run) -> Result<Verdict, String> {
+pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     let mut rng = Rng::new(run.seed, 1);
     let thresholds = Thresholds::tolerating(run.f).map_err(|error| error.to_string())?;
     let lossy = !rng.one_in(3);
@@ -137,7 +137,12 @@ fn other(object: ObjectId) -> ObjectId {
     other
 }
 
-fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Result<Settings, String> {
+fn settings(
+    run: RegisterRun,
+    thresholds: Thresholds,
+    lossy: bool,
+    rng: &mut Rng,
+) -> Result<Settings, String> {
     let mut settings = Settings::new(thresholds, run.protocol);
     settings.timing.first = if lossy { rng.between(800, 4000) } else { 0 };
     settings.timing.longest = 40_000;
@@ -166,7 +171,7 @@ fn settings(run: Run, thresholds: Thresholds, lossy: bool, rng: &mut Rng) -> Res
 /// Adds the servers: b = f of them liars, one of which may be a correct one that loses its disk, and
 /// over datagrams correct ones that crash and start again.
 fn place_servers(
-    run: Run,
+    run: RegisterRun,
     lossy: bool,
     world: &mut World,
     (rng, newer): (&mut Rng, &mut Rng),
@@ -227,7 +232,7 @@ fn calls(client: ClientId, writes: bool, objects: &[ObjectId; 2], rng: &mut Rng)
 
 /// Adds clients that are not good, where the protocol stands them (§8).
 fn place_rogues(
-    run: Run,
+    run: RegisterRun,
     world: &mut World,
     rogues: &[ClientId],
     objects: &[ObjectId; 2],
@@ -273,7 +278,7 @@ fn place_rogues(
 /// Adds, in every fourth seed, a client with one of the profiles that have names (§10) and that the protocol tolerates.
 /// Returns whether it follows a script.
 fn place_named(
-    run: Run,
+    run: RegisterRun,
     world: &mut World,
     me: ClientId,
     objects: &[ObjectId; 2],
@@ -306,7 +311,7 @@ fn note(drawn: &mut String, what: std::fmt::Arguments<'_>) {
     drawn.push_str(&what.to_string());
 }
 
-fn judge(run: Run, world: &World, end: End) -> Option<Finding> {
+fn judge(run: RegisterRun, world: &World, end: End) -> Option<Finding> {
     if let Err(says) = checker::check(&world.history) {
         return Some(Finding::Violation(says));
     }
@@ -347,7 +352,7 @@ mod tests {
     fn all_hold(protocol: Protocol, f: u16, seeds: u64) -> Counts {
         let mut sum = Counts::default();
         for seed in 0..seeds {
-            let verdict = run(Run { protocol, f, seed, mutant: None, guest: None }).unwrap();
+            let verdict = run(RegisterRun { protocol, f, seed, mutant: None, guest: None }).unwrap();
             assert_eq!(verdict.finding, None, "{} seed {seed}: {}", protocol.name(), verdict.drawn);
             add(&mut sum, &verdict.counts);
         }
@@ -360,7 +365,9 @@ mod tests {
     fn every_tolerated_profile_is_drawn() {
         let me = ClientId::new(103, 0);
         for (protocol, name) in Protocol::ALL {
-            let run = |seed| run(Run { protocol: *protocol, f: 1, seed, mutant: None, guest: None }).unwrap();
+            let run = |seed| {
+                run(RegisterRun { protocol: *protocol, f: 1, seed, mutant: None, guest: None }).unwrap()
+            };
             let drawn: String = (0..SEEDS).map(|seed| run(seed).drawn).collect();
             for profile in Profile::of(*protocol).iter().chain(Profile::NEWER) {
                 assert!(drawn.contains(&format!(" {profile:?}")), "{name}: no {profile:?}");

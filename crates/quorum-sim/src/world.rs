@@ -11,7 +11,7 @@ use quorate_quorum::{Action, Input, Message, Out, Process, ServerId, Settings, T
 use quorate_wire::{ClientId, Principal};
 
 use crate::guest::{self, Guest};
-use crate::history::{History, Kind, Operation, Rogue};
+use crate::history::{History, Operation, OperationKind, Rogue};
 use crate::keys::{Jobs, Keys, Wallet};
 use crate::network::Network;
 use crate::profile::{Behaviour, Group, Scene};
@@ -360,8 +360,8 @@ impl World {
         if !self.history.is_rogue(client) {
             let invoked = self.tick();
             let (kind, value) = match &call {
-                Call::Read => (Kind::Read, Vec::new()),
-                Call::Write(value) => (Kind::Write, value.to_vec()),
+                Call::Read => (OperationKind::Read, Vec::new()),
+                Call::Write(value) => (OperationKind::Write, value.to_vec()),
             };
             self.hosts[host].plan.running = Some(self.history.operations.len());
             self.history.operations.push(Operation {

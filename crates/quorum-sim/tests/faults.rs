@@ -9,13 +9,14 @@ use quorate_quorum::step::Call;
 use quorate_quorum::{ObjectId, Protocol, Settings, Thresholds};
 use quorate_quorum_sim::cell::Cell;
 use quorate_quorum_sim::checker;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::keys::Keys;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::network::Network;
 use quorate_quorum_sim::profile::Profile;
 use quorate_quorum_sim::rng::Rng;
 use quorate_quorum_sim::rogue::{Fault, Faulty};
+use quorate_quorum_sim::scenario;
 use quorate_quorum_sim::world::{End, World};
 use quorate_wire::ClientId;
 
@@ -27,7 +28,7 @@ fn holds(profile: Profile, f: u16) {
         if unsigned {
             continue;
         }
-        let mut cell = Cell::new(*protocol, f, Kind::Read, Model::sim2006(30));
+        let mut cell = Cell::new(*protocol, f, OperationKind::Read, Model::sim2006(30));
         cell.faulty = f;
         cell.profile = profile;
         cell.load.writer = true;
@@ -103,4 +104,14 @@ fn q4_half_a_write_then_a_read() {
     // Outside its model (§8) MINIMAL-C hangs in some of these runs, and is atomic in all.
     let hangs = (0..100).filter(|seed| beside(Protocol::MinimalC, Fault::Poison, *seed) != End::Complete);
     assert!(hangs.count() > 0, "MINIMAL-C stands a poisonous writer");
+}
+
+#[test]
+fn q5_a_client_that_may_not_write_brings_nothing_in() {
+    let about = scenario::ALL.iter().filter(|scenario| scenario.name.ends_with("-unlisted-writer"));
+    let names: Vec<&str> = about.clone().map(|scenario| scenario.name).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for scenario in about {
+        assert_eq!(scenario.run(None), Ok(()), "{}", scenario.name);
+    }
 }

@@ -1,5 +1,8 @@
-//! Who may read and write (§15). The list and the rules apply to a client's own STORE, WR, PREPARE and
-//! READ-TS-PREP, and to what begins a read: no correct server may refuse what another has accepted.
+//! Who may read and write (§15).
+//!
+//! The *rules* are the same at all servers. So they apply to every version, from every sender: a correct server never
+//! accepts what another one refuses by them. The list of *revoked* clients changes at one server before another. So it
+//! applies to a client's own STORE, WR, PREPARE and READ-TS-PREP only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +39,8 @@ pub struct Rights {
     pub readers: Who,
     /// Who may write.
     pub writers: Who,
+    /// Principals that may not write any more. What they wrote stays valid, from every sender.
+    pub former: BTreeSet<u64>,
 }
 
 /// The rights on all namespaces. Without any rule everybody may do everything; with one, nobody may do anything in a
@@ -64,6 +69,11 @@ impl Rules {
     /// Says whether `client` may write `object`.
     pub fn may_write(&self, client: ClientId, object: &ObjectId) -> bool {
         self.allow(object, |rights| rights.writers.has(client))
+    }
+
+    /// Says whether `object` may have a version of `client`: it may write now, or could do so before.
+    pub fn may_have_written(&self, client: ClientId, object: &ObjectId) -> bool {
+        self.allow(object, |rights| rights.writers.has(client) || rights.former.contains(&client.principal()))
     }
 }
 
@@ -102,13 +112,17 @@ mod tests {
         };
         assert_eq!(may(&Rules::default(), bob, &ours), [true; 2], "no rule at all");
         let only_alice = Who::These([alice.principal()].into());
-        let rights = Rights { readers: Who::All, writers: only_alice.clone() };
+        let rights =
+            Rights { readers: Who::All, writers: only_alice.clone(), former: [bob.principal()].into() };
         let mut rules = Rules { by: [(Namespace::new(b"config/"), rights)].into() };
         assert_eq!(may(&rules, alice, &ours), [true; 2]);
         assert_eq!(may(&rules, bob, &ours), [true, false]);
         assert_eq!(may(&rules, alice, &theirs), [false; 2], "no rule for it");
+        let wrote = |client| [&ours, &theirs].map(|object| rules.may_have_written(client, object));
+        assert_eq!([alice, bob, ClientId::new(3, 0)].map(wrote), [[true, false], [true, false], [false; 2]]);
         assert!(rules.may_read(ReplicaId(0).into(), &theirs), "a server repairs");
-        let secret = Rights { readers: Who::These(BTreeSet::new()), writers: only_alice };
+        let secret =
+            Rights { readers: Who::These(BTreeSet::new()), writers: only_alice, former: BTreeSet::new() };
         rules.by.insert(Namespace::new(b"logs/"), secret);
         assert_eq!(may(&rules, alice, &theirs), [true; 2], "who may write may read");
         assert_eq!(may(&rules, bob, &theirs), [false; 2]);

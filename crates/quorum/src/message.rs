@@ -95,6 +95,14 @@ pub struct Copy {
     pub wcert: Option<WriteCert>,
 }
 
+impl Copy {
+    /// Returns a copy without certificates.
+    pub(crate) fn stored(object: ObjectId, version: Version, value: &Value, proof: &Proof) -> Self {
+        let (value, proof) = (Arc::clone(value), proof.clone());
+        Self { object, version, value, proof, pcert: None, wcert: None }
+    }
+}
+
 /// What a message says.
 #[allow(missing_docs, reason = "the line above each kind says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +125,7 @@ pub enum Body {
     Val { rid: Rid, version: Version, value: Value, forwarded: bool, signature: Option<Signature> },
     /// The read is complete.
     Rc { rid: Rid },
-    /// The server dropped this listener: start again (§4, pitfall 3; §5).
+    /// The server dropped this listener: start again (§4, Retries and Bounds; §5).
     Gone { rid: Rid },
     /// A server relays a store (§5).
     Fstore { version: Version, value: Value, proof: Proof },

@@ -10,7 +10,9 @@
 //! | a server: store, forward, acknowledge | [`server`] |
 //! | listeners of an object | [`listeners`] |
 //! | relays between servers (§5) | [`relay`] |
+//! | write-backs of clients that may not write (§4) | [`claims`] |
 
+pub(crate) mod claims;
 pub(crate) mod client;
 pub(crate) mod listeners;
 pub(crate) mod read;

@@ -41,7 +41,9 @@ mutants! {
     NoRelay = "minimal-f-no-relay", "Servers do not relay stores (§5).";
     UnsignedTimestamp = "minimal-f-unsigned-ts", "Writers take a version without its signature (§5).";
     EvidenceMaximum = "minimal-f-evidence-maximum", "Evidence is the maximum of q signed versions (§5).";
-    AccessOnRelays = "access-on-relays", "The access list applies to write-backs and relays (§3, §5).";
+    AccessOnRelays = "access-on-relays", "What a client may write now decides about write-backs and relays, too (§15).";
+    RightsOfSender = "rights-of-sender", "The rules decide about a client's own messages only (§15).";
+    RightsIgnored = "bc-rights-ignored", "A server approves versions of clients that may not write (§15).";
     NoWriteBack = "phalanx-no-write-back", "A reader writes nothing back (§3).";
     WriteBackUnawaited = "phalanx-write-back-unawaited", "A reader returns before its write-back is acknowledged (§3).";
     VerifyNothing = "phalanx-verify-nothing", "No signature of a value is checked (§3).";

@@ -11,9 +11,10 @@ use quorate_wire::Principal;
 use crate::crypto::{Crypto, Signature, Statement};
 use crate::mutants::Mutant;
 use crate::settings::Settings;
+use crate::step::Reject;
 use crate::version::{ObjectId, Version};
 
-/// Says whether the writer of `version` signed it. GENESIS needs no signature.
+/// Says whether the writer of `version` signed it, and may have. GENESIS needs no signature.
 pub(crate) fn is_signed(
     settings: &Settings,
     crypto: &mut dyn Crypto,
@@ -21,13 +22,34 @@ pub(crate) fn is_signed(
     version: Version,
     signature: Option<&Signature>,
 ) -> bool {
+    judge(settings, crypto, object, version, signature).is_ok()
+}
+
+/// Judges whether the writer of `version` signed it, and may have written it (§15).
+pub(crate) fn judge(
+    settings: &Settings,
+    crypto: &mut dyn Crypto,
+    object: &ObjectId,
+    version: Version,
+    signature: Option<&Signature>,
+) -> Result<(), Reject> {
     if version.is_genesis() || settings.wrong(Mutant::VerifyNothing) {
-        return true;
+        return Ok(());
+    }
+    let rules = &settings.rules;
+    let rightful = if settings.wrong(Mutant::AccessOnRelays) {
+        rules.may_write(version.client, object)
+    } else {
+        rules.may_have_written(version.client, object)
+    };
+    if !rightful && !settings.wrong(Mutant::RightsOfSender) {
+        return Err(Reject::NotAllowed);
     }
     // A server is no writer: the numbers of clients and servers are one range.
     let writer = settings.shared_writer.unwrap_or(version.client);
-    version.client.replica().is_none()
+    let signed = version.client.replica().is_none()
         && signature.is_some_and(|signature| {
             crypto.verify(Principal::from(writer), object, &Statement::Written(version), signature)
-        })
+        });
+    if signed { Ok(()) } else { Err(Reject::BadProof) }
 }

@@ -92,7 +92,7 @@ pub struct Timing {
     pub first: u64,
     /// The longest wait between two retransmissions.
     pub longest: u64,
-    /// How long a listener lives (§4, pitfall 3), doubled with each attempt of one read. 0: no lease.
+    /// How long a listener lives (§4, Bounds), doubled with each attempt of one read. 0: no lease.
     pub lease: u64,
 }
 

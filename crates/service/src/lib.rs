@@ -52,7 +52,7 @@ mod testing;
 pub mod transfer;
 
 pub use alone::Alone;
-pub use builtin::{kv, null};
+pub use builtin::*;
 pub use executor::{Cached, Executor};
 pub use image::ImageError;
 pub use options::{Options, OptionsError};

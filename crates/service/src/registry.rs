@@ -30,18 +30,18 @@ pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
 
 /// An entry of the table: the client, or that it was removed, and its place.
-type Entry = (u32, Option<Client>);
+type RegistryEntry = (u32, Option<Client>);
 
 /// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     founders: BTreeMap<u64, Client>,
     /// The changes since then, in the committed state.
-    committed: BTreeMap<u64, Entry>,
+    committed: BTreeMap<u64, RegistryEntry>,
     /// The same with what the tentative batch has changed, if it has.
-    tentative: Option<BTreeMap<u64, Entry>>,
+    tentative: Option<BTreeMap<u64, RegistryEntry>>,
     /// What the last operation of the tentative batch replaced. A request has one operation at most.
-    replaced: Option<(u64, Option<Entry>)>,
+    replaced: Option<(u64, Option<RegistryEntry>)>,
     /// Counts the changes of what is committed.
     version: u64,
 }
@@ -86,7 +86,7 @@ impl Registry {
     }
 
     #[inline]
-    fn find<'a>(&'a self, entries: &'a BTreeMap<u64, Entry>, principal: u64) -> Option<&'a Client> {
+    fn find<'a>(&'a self, entries: &'a BTreeMap<u64, RegistryEntry>, principal: u64) -> Option<&'a Client> {
         match entries.get(&principal) {
             Some((_, person)) => person.as_ref(),
             None => self.founders.get(&principal),
@@ -127,7 +127,7 @@ impl Registry {
         Ok(RegistryResult::Done)
     }
 
-    fn administrators(&self, entries: &BTreeMap<u64, Entry>) -> usize {
+    fn administrators(&self, entries: &BTreeMap<u64, RegistryEntry>) -> usize {
         let admin = |person: &Client| person.rights == Rights::Admin;
         let founders = self.founders.iter().filter(|(principal, _)| !entries.contains_key(principal));
         let added = entries.values().filter_map(|(_, person)| person.as_ref());

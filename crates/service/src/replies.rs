@@ -34,7 +34,7 @@ const RESULT_AT: usize = SLOT_BYTES - INLINE_BYTES;
 
 /// How a slot keeps its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ReplyKind {
     /// In the slot.
     Inline,
     /// In pages of the lane's own.
@@ -43,7 +43,7 @@ enum Kind {
     Digest,
 }
 
-impl Kind {
+impl ReplyKind {
     fn to_byte(self) -> u8 {
         match self {
             Self::Inline => 1,
@@ -71,14 +71,14 @@ pub(crate) struct Lane {
     pub(crate) time_ns: u64,
     pub(crate) digest: Digest,
     slot: u32,
-    kind: Kind,
+    kind: ReplyKind,
     len: usize,
 }
 
 impl Lane {
     /// Returns how many of its own pages it uses.
     fn own_pages_used(&self, page_bytes: usize) -> usize {
-        if self.kind == Kind::Pages { self.len.div_ceil(page_bytes) } else { 0 }
+        if self.kind == ReplyKind::Pages { self.len.div_ceil(page_bytes) } else { 0 }
     }
 }
 
@@ -300,9 +300,9 @@ impl Lanes {
         let before =
             decode(state.page(page)?, at, slot).map_or(0, |lane| lane.own_pages_used(self.layout.page_bytes));
         let kind = match result.len() {
-            0..=INLINE_BYTES => Kind::Inline,
-            len if len <= self.layout.result_bytes_max => Kind::Pages,
-            _ => Kind::Digest,
+            0..=INLINE_BYTES => ReplyKind::Inline,
+            len if len <= self.layout.result_bytes_max => ReplyKind::Pages,
+            _ => ReplyKind::Digest,
         };
         let mut bytes = [0; SLOT_BYTES];
         bytes[0] = kind.to_byte();
@@ -311,12 +311,12 @@ impl Lanes {
         bytes[16..24].copy_from_slice(&timestamp.0.to_le_bytes());
         bytes[24..32].copy_from_slice(&time_ns.to_le_bytes());
         bytes[32..64].copy_from_slice(&digest.0);
-        if kind == Kind::Inline {
+        if kind == ReplyKind::Inline {
             bytes[RESULT_AT..RESULT_AT + result.len()].copy_from_slice(result);
         }
         state.write(page, at, &bytes)?;
-        if kind == Kind::Pages || before > 0 {
-            self.write_pages(state, slot, before, if kind == Kind::Pages { result } else { &[] })?;
+        if kind == ReplyKind::Pages || before > 0 {
+            self.write_pages(state, slot, before, if kind == ReplyKind::Pages { result } else { &[] })?;
         }
         Ok(())
     }
@@ -324,14 +324,14 @@ impl Lanes {
     /// Appends the result of a lane's last request to `out`. Returns whether it is kept.
     pub(crate) fn result(&self, state: &View<'_>, lane: &Lane, out: &mut Vec<u8>) -> Result<bool, Stop> {
         match lane.kind {
-            Kind::Digest => return Ok(false),
-            Kind::Inline => {
+            ReplyKind::Digest => return Ok(false),
+            ReplyKind::Inline => {
                 let (page, at) = self.layout.place(lane.slot);
                 let at = at + RESULT_AT;
                 let result = state.page(page)?.get(at..at + lane.len.min(INLINE_BYTES));
                 out.extend_from_slice(result.unwrap_or(&[]));
             }
-            Kind::Pages => {
+            ReplyKind::Pages => {
                 let mut rest = lane.len;
                 for page in self.layout.own_pages(lane.slot) {
                     let part = rest.min(self.layout.page_bytes);
@@ -409,7 +409,7 @@ impl Lanes {
 #[inline]
 fn decode(page: &[u8], at: usize, slot: u32) -> Option<Lane> {
     let bytes: &[u8; SLOT_BYTES] = page.get(at..)?.first_chunk()?;
-    let kind = Kind::from_byte(bytes[0])?;
+    let kind = ReplyKind::from_byte(bytes[0])?;
     let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let len = bytes[4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     Some(Lane {

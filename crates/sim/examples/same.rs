@@ -5,12 +5,12 @@
 
 use std::process::ExitCode;
 
-use quorate_sim::command::{Options, Seeds, run};
+use quorate_sim::command::{RunOptions, Seeds, run};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut options = Options { jobs: 0, ..Options::default() };
+    let mut options = RunOptions { jobs: 0, ..RunOptions::default() };
     match words[..] {
         ["scenarios"] => options.scenario = Some("all".to_owned()),
         [from, seeds] => match (from.parse(), seeds.parse()) {

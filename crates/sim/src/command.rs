@@ -50,7 +50,7 @@ pub enum Seeds {
 
 /// The options of `run`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// A scenario by name, or `all` of them; none: the swarm.
     pub scenario: Option<String>,
     /// The swarm.
@@ -75,7 +75,7 @@ pub struct Options {
     pub plain: bool,
 }
 
-impl Default for Options {
+impl Default for RunOptions {
     fn default() -> Self {
         Self {
             scenario: None,
@@ -226,7 +226,10 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Runs what is asked for, several at a time. `told` gets what has come of it so far after each run, in
 /// the order of the seeds, and the failure if it has failed.
-pub fn run(options: &Options, mut told: impl FnMut(&Summary, Option<&Failure>)) -> Result<Summary, Refused> {
+pub fn run(
+    options: &RunOptions,
+    mut told: impl FnMut(&Summary, Option<&Failure>),
+) -> Result<Summary, Refused> {
     let plays = plays(options)?;
     report::quiet_panics();
     let started = Instant::now();
@@ -291,7 +294,7 @@ pub(crate) struct Done {
 
 impl Play {
     /// Runs it, and notes the processor time that this took: the world's alone, not that of others.
-    pub(crate) fn run(&self, seed: u64, options: &Options) -> Done {
+    pub(crate) fn run(&self, seed: u64, options: &RunOptions) -> Done {
         let (started, cpu) = (Instant::now(), cpu_ns());
         let mut done = self.play(seed, options);
         done.cpu_ns = match (cpu, cpu_ns()) {
@@ -301,7 +304,7 @@ impl Play {
         done
     }
 
-    fn play(&self, seed: u64, options: &Options) -> Done {
+    fn play(&self, seed: u64, options: &RunOptions) -> Done {
         match self {
             Self::Swarm(cluster) => {
                 let (steps, lines) = (options.steps, options.lines);
@@ -321,8 +324,9 @@ impl Play {
             Self::Scenario(scenario, n) => {
                 let lines = (options.lines > 0).then_some(options.lines);
                 let outcome = scenario::run_watched(scenario, *n, seed, lines, None);
-                let scenario::Outcome { counters, simulated_ns, hash, failure, lines, provoked, .. } =
-                    outcome;
+                let scenario::ScenarioOutcome {
+                    counters, simulated_ns, hash, failure, lines, provoked, ..
+                } = outcome;
                 let scenario = Some((scenario.name, *n, provoked));
                 Done { counters, simulated_ns, cpu_ns: 0, hash, failure, lines, scenario }
             }
@@ -342,7 +346,7 @@ pub fn cluster(n: u16, f: Option<u16>) -> Result<Cluster, Refused> {
     Cluster::new(n, f).ok().filter(|_| n > 0).ok_or(Refused::NoCluster(n))
 }
 
-fn plays(options: &Options) -> Result<Vec<Play>, Refused> {
+fn plays(options: &RunOptions) -> Result<Vec<Play>, Refused> {
     let Some(name) = &options.scenario else {
         return Ok(vec![Play::Swarm(cluster(options.n.unwrap_or(4), options.f)?)]);
     };

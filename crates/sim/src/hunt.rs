@@ -8,7 +8,7 @@ use std::fmt;
 
 use quorate_pbft::mutants;
 
-use crate::command::{Options, Play, cluster};
+use crate::command::{Play, RunOptions, cluster};
 use crate::report::{self, Failure, Rule};
 use crate::scenario::{self, Scenario};
 
@@ -99,7 +99,7 @@ fn shows(mutant: u32, play: &Play, seed: u64, cpu_ns: &mut u64) -> Option<Failur
     let mut run = |on: Option<u32>| {
         mutants::activate(on);
         quorate_service::mutants::activate(on);
-        let done = play.run(seed, &Options { steps: STEPS_MAX, ..Options::default() });
+        let done = play.run(seed, &RunOptions { steps: STEPS_MAX, ..RunOptions::default() });
         mutants::activate(None);
         quorate_service::mutants::activate(None);
         *cpu_ns += done.cpu_ns;

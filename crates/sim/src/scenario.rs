@@ -18,7 +18,8 @@
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
-//! | S1-S3, D1, L1-L18: faults found in this code | [`found`] |
+//! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
+//! | L32, L33 | [`late`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ pub mod found;
 mod found_liars;
 pub mod healed;
 pub mod host;
+pub mod late;
 pub mod liars;
 pub mod network;
 pub mod people;
@@ -80,6 +82,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("healed", healed::SCENARIOS),
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
+    ("late", late::SCENARIOS),
 ];
 
 /// Returns every scenario, in the order of the keys.
@@ -94,7 +97,7 @@ pub fn find(name: &str) -> Option<&'static Scenario> {
 
 /// How a scenario ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ScenarioOutcome {
     /// Its name.
     pub scenario: &'static str,
     /// Replicas.
@@ -123,7 +126,7 @@ pub struct Outcome {
     pub states: Vec<String>,
 }
 
-impl Outcome {
+impl ScenarioOutcome {
     /// Returns whether all went as it must.
     pub fn is_good(&self) -> bool {
         self.failure.is_none()
@@ -154,7 +157,7 @@ impl Outcome {
 }
 
 /// Runs a scenario with `n` replicas.
-pub fn run(scenario: &Scenario, n: usize, seed: u64) -> Outcome {
+pub fn run(scenario: &Scenario, n: usize, seed: u64) -> ScenarioOutcome {
     run_watched(scenario, n, seed, None, None)
 }
 
@@ -166,7 +169,7 @@ pub fn run_watched(
     seed: u64,
     lines: Option<usize>,
     halt: Option<u64>,
-) -> Outcome {
+) -> ScenarioOutcome {
     let f = n.saturating_sub(1) / 3;
     let size = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
     let Ok(cluster) = Cluster::new(size(n), size(f)) else {
@@ -214,7 +217,7 @@ pub fn run_watched(
         faulty,
         cards: world.cards(),
     });
-    Outcome {
+    ScenarioOutcome {
         scenario: scenario.name,
         n,
         seed,

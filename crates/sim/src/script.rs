@@ -67,12 +67,12 @@ pub struct Played {
     /// The trace with the output that it has now.
     pub text: String,
     /// Why it is invalid: an unknown command, or a broken rule of the protocol.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<ScriptError>,
 }
 
 /// Something that is wrong with a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct ScriptError {
     /// The line of the command, from 1.
     pub line: usize,
     /// The error.
@@ -90,7 +90,7 @@ pub fn play(trace: &str) -> Played {
                 let mut output = String::new();
                 for (line, command) in &commands {
                     text::put_line(&mut played.text, command);
-                    let trouble = |text| Trouble { line: *line, text };
+                    let trouble = |text| ScriptError { line: *line, text };
                     match reader.play(command) {
                         Ok(text) => output.push_str(&text),
                         Err(text) => played.troubles.push(trouble(text)),
@@ -105,7 +105,7 @@ pub fn play(trace: &str) -> Played {
         }
     }
     if let Some(Err(text)) = reader.stage.as_ref().map(Stage::check_history) {
-        played.troubles.push(Trouble { line: trace.lines().count(), text });
+        played.troubles.push(ScriptError { line: trace.lines().count(), text });
     }
     played
 }

@@ -122,6 +122,9 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
     let mut world = World::new(app, plan.setup);
+    if plan.has_bad_disks {
+        world.hosts.iter_mut().enumerate().for_each(|(h, host)| host.disk.allow_kills(seed, h));
+    }
     plan.odd.iter().for_each(|what| world.counters.fault(what));
     if false_client {
         weather.forger = Forger::new(&mut world);

@@ -1,11 +1,11 @@
 //! What scripts rely on: names, keys, hashes.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use quorate_sim::command::{Options, Refused, ReplayOptions, Seeds, Summary, list, replay, run};
+use quorate_sim::command::{Refused, ReplayOptions, RunOptions, Seeds, Summary, list, replay, run};
 
 fn swarm(first: u64, count: u64) -> Summary {
     let seeds = Seeds::Range(first, count);
-    run(&Options { seeds, steps: 4000, ..Options::default() }, |_, _| {}).unwrap()
+    run(&RunOptions { seeds, steps: 4000, ..RunOptions::default() }, |_, _| {}).unwrap()
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn the_json_of_a_run_has_the_keys_that_scripts_read() {
 
 #[test]
 fn what_cannot_be_run_is_refused() {
-    let refused = |options: Options| run(&options, |_, _| {}).unwrap_err();
-    let nobody = Options { scenario: Some("p99_nothing".to_owned()), ..Options::default() };
+    let refused = |options: RunOptions| run(&options, |_, _| {}).unwrap_err();
+    let nobody = RunOptions { scenario: Some("p99_nothing".to_owned()), ..RunOptions::default() };
     assert_eq!(refused(nobody), Refused::NoScenario("p99_nothing".to_owned()));
-    assert_eq!(refused(Options { n: Some(0), ..Options::default() }), Refused::NoCluster(0));
-    assert_eq!(refused(Options { n: Some(65), ..Options::default() }), Refused::NoCluster(65));
+    assert_eq!(refused(RunOptions { n: Some(0), ..RunOptions::default() }), Refused::NoCluster(0));
+    assert_eq!(refused(RunOptions { n: Some(65), ..RunOptions::default() }), Refused::NoCluster(65));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Other sizes than 4 and 7: one replica more than needed, and f = 3 and 4. The swarm and one scenario each.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use quorate_sim::command::{self, Options, Seeds};
+use quorate_sim::command::{self, RunOptions, Seeds};
 use quorate_sim::scenario;
 use quorate_wire::Cluster;
 
@@ -9,7 +9,7 @@ use quorate_wire::Cluster;
 fn holds_at(n: u16, f: usize, quorum: usize, seeds: u64) {
     let cluster = Cluster::new(n, u16::try_from(f).unwrap()).unwrap();
     assert_eq!((cluster.quorum(), cluster.weak()), (quorum, f + 1));
-    let options = Options { n: Some(n), seeds: Seeds::Range(1, seeds), ..Options::default() };
+    let options = RunOptions { n: Some(n), seeds: Seeds::Range(1, seeds), ..RunOptions::default() };
     let summary = command::run(&options, |_, _| {}).unwrap();
     let failures: Vec<String> = summary.failures.iter().map(ToString::to_string).collect();
     assert!(summary.is_good(), "{}", failures.join("\n"));

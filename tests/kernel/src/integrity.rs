@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use super::directory;
+use super::disturbance::Disturbance;
 use super::host::{Host, REPLICAS};
 use super::machine::Machine;
-use super::trouble::Trouble;
 
 /// An argument of every guest's kernel, by which a guest is recognised.
 const GUEST: &str = "q_run=";
@@ -99,7 +99,7 @@ pub(crate) fn runs(
 }
 
 fn one(machine: &Machine, program: &Path, dir: &Path, seed: u64, seconds: u64) -> Result<String> {
-    let trouble = Trouble::Kills;
+    let trouble = Disturbance::Kills;
     let mut host = Host::start(dir, program, trouble.durability())?;
     let own = std::env::current_exe()?;
     let script = |what: &str| format!("umask 022\n'{}' kernel guest {what}\n", own.display());

@@ -11,6 +11,7 @@
 
 mod compare;
 mod directory;
+mod disturbance;
 mod figures;
 mod fsx;
 mod host;
@@ -18,7 +19,6 @@ mod integrity;
 mod machine;
 mod pjdfstest;
 mod suites;
-mod trouble;
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use self::disturbance::Disturbance;
 use self::host::Host;
 use self::machine::Machine;
-use self::trouble::Trouble;
 use xtask::{cargo, root, run};
 
 /// Everyday operations on files: the default suite.
@@ -99,7 +99,7 @@ impl Suite {
 #[derive(Debug)]
 struct Order {
     suite: Suite,
-    troubles: Vec<Trouble>,
+    troubles: Vec<Disturbance>,
     /// The `quorate` that is run; none is built then.
     program: Option<PathBuf>,
     /// The directory of the clusters during the run.
@@ -115,7 +115,7 @@ impl Order {
     fn read(args: &[String]) -> Result<Self> {
         let mut order = Self {
             suite: Suite::Basic,
-            troubles: vec![Trouble::Calm],
+            troubles: vec![Disturbance::Calm],
             program: None,
             dir: None,
             runs: None,
@@ -126,7 +126,7 @@ impl Order {
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value: {USAGE}"));
             match arg.as_str() {
-                "--while" => order.troubles = Trouble::read(value()?)?,
+                "--while" => order.troubles = Disturbance::read(value()?)?,
                 "--dir" => order.dir = Some(std::path::absolute(value()?)?),
                 "--runs" => order.runs = Some(runs(value()?)?),
                 "--files" => order.files = value()?.parse()?,
@@ -216,7 +216,7 @@ fn kernel(args: &[String]) -> Result<()> {
         let (mut says, good) = match one {
             Ok((lines, kills)) => {
                 let (says, good) = order.suite.judge(&lines, &seeds);
-                let kills_are_due = *trouble == Trouble::Kills && begin.elapsed().as_secs() > 60;
+                let kills_are_due = *trouble == Disturbance::Kills && begin.elapsed().as_secs() > 60;
                 let ended = lines.iter().any(|line| line.starts_with("guest: status "));
                 let says = if kills > 0 { format!("{kills} kills, {says}") } else { says };
                 (says, good && ended && (kills > 0 || !kills_are_due))
@@ -247,7 +247,7 @@ fn run_one(
     program: &Path,
     script: &str,
     dir: &Path,
-    trouble: &Trouble,
+    trouble: &Disturbance,
 ) -> Result<(Vec<String>, u32)> {
     let host = Host::start(dir, program, trouble.durability())?;
     let (lines, kills) = trouble.while_running(&host, || {

@@ -13,10 +13,10 @@ use quorate_bench::bqs::sockets;
 use quorate_quorum::Protocol;
 use quorate_quorum_sim::cell::{Cell, Row};
 use quorate_quorum_sim::guest::Guest;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::profile::Profile;
-use quorate_quorum_sim::swarm::{self, Run};
+use quorate_quorum_sim::swarm::{self, RegisterRun};
 
 mod profile;
 mod protocol;
@@ -28,7 +28,7 @@ const LIED_TO: Guest = Guest { behaviour: None, profile: Profile::FakeValue, ..G
 /// Runs seeds, and returns the first finding.
 fn swarm(guest: Guest, seeds: u64) -> Result<Option<String>> {
     for seed in 0..seeds {
-        let run = Run { protocol: Protocol::Phalanx, f: 1, seed, mutant: None, guest: Some(guest) };
+        let run = RegisterRun { protocol: Protocol::Phalanx, f: 1, seed, mutant: None, guest: Some(guest) };
         let verdict = swarm::run(run).map_err(anyhow::Error::msg)?;
         if let Some(finding) = verdict.finding {
             return Ok(Some(format!("seed {seed}: {}: {}", finding.kind(), finding.says())));
@@ -38,7 +38,7 @@ fn swarm(guest: Guest, seeds: u64) -> Result<Option<String>> {
 }
 
 fn cell(operations: usize) -> Cell {
-    let mut cell = Cell::new(Protocol::Phalanx, 1, Kind::Read, Model::sim2006(30));
+    let mut cell = Cell::new(Protocol::Phalanx, 1, OperationKind::Read, Model::sim2006(30));
     (cell.guest, cell.faulty, cell.load.readers, cell.load.writer) = (Some(GUEST), 1, 2, true);
     (cell.load.operations, cell.load.warm_up, cell.load.think) = (operations, operations / 10, 3000);
     cell

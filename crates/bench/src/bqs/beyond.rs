@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use quorate_quorum::Protocol;
 use quorate_quorum::settings::Variant;
 use quorate_quorum_sim::geo;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::keys::Scheme;
 use quorate_quorum_sim::model::{Costs, Model, UNIT};
 use quorate_quorum_sim::profile::Profile;
@@ -126,7 +126,7 @@ fn x1(settings: Settings) -> Result<Report> {
     // A message of today: 5 us of processor at each end, and 50 us on the wire of a switch.
     let model = Model::Lan { cpu: UNIT / 200, wire: UNIT / 20, jitter: 0 };
     let mut report = Report::new(X1.name, X1.source, Machine::look("simulated"));
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [OperationKind::Read, OperationKind::Write] {
         for arm in REGISTERS {
             for faults in FAULTS {
                 let point = Point {
@@ -167,7 +167,7 @@ fn x1(settings: Settings) -> Result<Report> {
 fn on_sockets(signatures: Signatures, settings: Settings, report: &mut Report) -> Result<()> {
     let operations = settings.effort.of(1000, 60, 2);
     let mut rows = Vec::new();
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [OperationKind::Read, OperationKind::Write] {
         for arm in REGISTERS {
             for faults in [(1, 0), (1, 1)] {
                 let (place, think) = (On::Sockets(signatures), 2000);
@@ -228,24 +228,24 @@ fn x2(settings: Settings) -> Result<Report> {
     let mut report = Report::new(X2.name, X2.source, Machine::look("simulated"));
     for place in &PLACES {
         let title = format!("client {}, servers {}", place.client, place.servers.join(" "));
-        for kind in [Kind::Read, Kind::Write] {
+        for kind in [OperationKind::Read, OperationKind::Write] {
             for arm in [C, PHX, F, BASE, BC] {
                 let row = far(place, arm, kind, 0, operations)?;
                 let phases = match (kind, arm) {
-                    (Kind::Read, _) => 1.0,
-                    (Kind::Write, BASE) => 3.0,
-                    (Kind::Write, _) => 2.0,
+                    (OperationKind::Read, _) => 1.0,
+                    (OperationKind::Write, BASE) => 3.0,
+                    (OperationKind::Write, _) => 2.0,
                 };
                 report.shapes.push(near(&title, &row, phases * place.read));
                 report.rows.push(row);
             }
         }
-        let row = far(place, SMR, Kind::Read, 0, operations)?;
+        let row = far(place, SMR, OperationKind::Read, 0, operations)?;
         report.shapes.push(near(&title, &row, place.read));
         report.rows.push(row);
         let mut ordered = Vec::new();
         for leader in 0..place.servers.len() {
-            let row = far(place, SMR, Kind::Write, leader, operations)?;
+            let row = far(place, SMR, OperationKind::Write, leader, operations)?;
             ordered.push(row.cell.as_ref().context("a row without its cell")?.mean);
             report.rows.push(row);
         }
@@ -266,7 +266,7 @@ fn x2(settings: Settings) -> Result<Report> {
     Ok(report)
 }
 
-fn far(place: &Place, arm: Arm, kind: Kind, leader: usize, operations: usize) -> Result<Row> {
+fn far(place: &Place, arm: Arm, kind: OperationKind, leader: usize, operations: usize) -> Result<Row> {
     let find = |name: &&str| geo::region(name).with_context(|| format!("no region {name}"));
     let mut regions = place.servers.iter().map(find).collect::<Result<Vec<_>>>()?;
     // Replica 0 leads.
@@ -291,7 +291,7 @@ fn near(title: &str, row: &Row, expected: f64) -> Shape {
 fn x3(settings: Settings) -> Result<Report> {
     let operations = settings.effort.of(1000, 200, 3);
     let mut report = Report::new(X3.name, X3.source, Machine::look("simulated"));
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [OperationKind::Read, OperationKind::Write] {
         for arm in VARIANTS {
             for faults in FAULTS {
                 report.rows.push(Point::new(arm, kind, faults, operations).measure()?);
@@ -323,7 +323,7 @@ fn x6(settings: Settings) -> Result<Report> {
     for arm in REGISTERS {
         let Arm::Register(protocol) = arm else { continue };
         let (mut worst, mut count, mut wrong) = ((0.0, String::new()), 0, Vec::new());
-        for kind in [Kind::Read, Kind::Write] {
+        for kind in [OperationKind::Read, OperationKind::Write] {
             let point = |b, profile| Point { profile, ..Point::among(arm, kind, (1, b), 1, operations) };
             let free = point(0, Profile::FakeValue).measure()?;
             let base = free.cell.as_ref().map_or(f64::NAN, |cell| cell.mean);

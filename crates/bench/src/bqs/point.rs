@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use quorate_quorum::Protocol;
 use quorate_quorum::settings::Variant;
 use quorate_quorum_sim::cell::{self, Load};
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::{Costs, Model};
 use quorate_quorum_sim::placement::Placement;
 use quorate_quorum_sim::profile::Profile;
@@ -83,7 +83,7 @@ pub(super) struct Point {
     pub(super) profile: Profile,
     /// The faulty server is the leader of every instance. Registers have none: it is one of the faulty servers.
     pub(super) leads: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) readers: u16,
     pub(super) writer: bool,
     pub(super) model: Model,
@@ -98,7 +98,7 @@ pub(super) struct Point {
 
 impl Point {
     /// Returns a point without concurrency, on machines of 2006.
-    pub(super) fn new(arm: Arm, kind: Kind, (f, b): (u16, u16), operations: usize) -> Self {
+    pub(super) fn new(arm: Arm, kind: OperationKind, (f, b): (u16, u16), operations: usize) -> Self {
         Self {
             arm,
             f,
@@ -119,7 +119,13 @@ impl Point {
     }
 
     /// Returns a point with readers, and with a writer beside a measured reader: with jitter, so that they drift.
-    pub(super) fn among(arm: Arm, kind: Kind, faults: (u16, u16), readers: u16, operations: usize) -> Self {
+    pub(super) fn among(
+        arm: Arm,
+        kind: OperationKind,
+        faults: (u16, u16),
+        readers: u16,
+        operations: usize,
+    ) -> Self {
         let (model, think) = (Model::sim2006(30), 10_000);
         Self { readers, writer: true, model, think, ..Self::new(arm, kind, faults, operations) }
     }
@@ -139,7 +145,7 @@ impl Point {
             }
             Arm::Smr | Arm::SmrUnbatched | Arm::SmrEarly => {
                 let mut cell = SmrCell::new(self.f, self.kind, self.model.clone());
-                cell.load = self.load(self.writer && self.kind == Kind::Read);
+                cell.load = self.load(self.writer && self.kind == OperationKind::Read);
                 cell.faulty = match (self.leads, self.b) {
                     (true, _) => Faulty::Proposer,
                     (false, 0) => Faulty::Nobody,
@@ -199,10 +205,10 @@ impl Point {
             system: "quorate".to_owned(),
             variant: self.arm.name().to_owned(),
             op: format!("f={} b={}{fault} readers={}{where_it_is}", self.f, self.b, self.readers),
-            mode: if self.kind == Kind::Read { "read" } else { "write" }.to_owned(),
+            mode: if self.kind == OperationKind::Read { "read" } else { "write" }.to_owned(),
             n: Some(3 * self.f + 1),
             f: Some(self.f),
-            clients: 1 + u32::from(self.readers) + u32::from(self.writer && self.kind == Kind::Read),
+            clients: 1 + u32::from(self.readers) + u32::from(self.writer && self.kind == OperationKind::Read),
             repeats: 1,
             p50_us: in_ms.then(|| latency.percentile(50.0) * 1000.0),
             p99_us: in_ms.then(|| latency.percentile(99.0) * 1000.0),

@@ -13,7 +13,7 @@ const VALUE_AT: usize = 24;
 
 /// What an operation returns: the version that was written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Stored {
     /// The number of the write; 0 before the first one.
     pub(super) number: u64,
     /// Who wrote.
@@ -22,7 +22,7 @@ pub(super) struct Told {
     pub(super) value: Vec<u8>,
 }
 
-impl Told {
+impl Stored {
     /// Decodes a result.
     pub(super) fn decode(result: &[u8]) -> Option<Self> {
         let (number, rest) = result.split_first_chunk()?;
@@ -57,13 +57,13 @@ pub(super) struct Register {
 }
 
 impl Register {
-    fn held(view: &View<'_>) -> Result<Told, Stop> {
+    fn held(view: &View<'_>) -> Result<Stored, Stop> {
         let page = view.page(0)?;
         let number = |at: usize| page.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).copied();
         let number = |at| number(at).map(u64::from_le_bytes).ok_or(Stop::Corrupt);
         let len = usize::try_from(number(16)?).map_err(|_| Stop::Corrupt)?;
         let value = page.get(VALUE_AT..VALUE_AT + len).ok_or(Stop::Corrupt)?.to_vec();
-        Ok(Told { number: number(0)?, writer: ClientId(number(8)?), value })
+        Ok(Stored { number: number(0)?, writer: ClientId(number(8)?), value })
     }
 }
 
@@ -83,11 +83,11 @@ impl Service for Register {
         match operation.split_first() {
             Some((0, [])) => {
                 if self.lies && cx.read_only {
-                    told = Told { number: told.number + 1, writer: cx.client, value: b"a lie".to_vec() };
+                    told = Stored { number: told.number + 1, writer: cx.client, value: b"a lie".to_vec() };
                 }
             }
             Some((1, value)) if value.len() <= VALUE_MAX => {
-                told = Told { number: told.number + 1, writer: cx.client, value: value.to_vec() };
+                told = Stored { number: told.number + 1, writer: cx.client, value: value.to_vec() };
                 let len = u64::try_from(value.len()).map_err(|_| Stop::Corrupt)?;
                 let front = [told.number, told.writer.0, len].map(u64::to_le_bytes).concat();
                 state.put(0, &[&front, value].concat())?;

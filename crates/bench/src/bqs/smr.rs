@@ -1,5 +1,5 @@
-//! One cell of the SMR register (§7, §12): the replicas and clients of `quorate-node` with their authenticators, on the
-//! machines of `quorate-quorum-sim`, beside the cells of the other registers.
+//! One cell of the SMR register (§12 of `docs/quorum-results.md`): the replicas and clients of `quorate-node` with their
+//! authenticators, on the machines of `quorate-quorum-sim`, beside the cells of the other registers.
 //!
 //! Replies are not tentative, commits do not wait for a carrier, requests go to all replicas, and so do reads; the rule by
 //! which a read is ordered is `ReadRule::FirstReplies`. That is the setting of BQS08. MACs take no time, and
@@ -14,7 +14,7 @@ use quorate_pbft::client::Path;
 use quorate_quorum::version::{ObjectId, Version, value_digest};
 use quorate_quorum_sim::cell::Row;
 use quorate_quorum_sim::checker;
-use quorate_quorum_sim::history::{History, Kind, Operation};
+use quorate_quorum_sim::history::{History, Operation, OperationKind};
 use quorate_quorum_sim::keys::Jobs;
 use quorate_quorum_sim::machines::{Event, Machines};
 use quorate_quorum_sim::model::{Model, UNIT};
@@ -27,7 +27,7 @@ use self::host::{
 };
 pub use self::plan::{Faulty, SmrCell};
 use self::start::Started;
-use super::register::{Told, read, write};
+use super::register::{Stored, read, write};
 
 /// The object of every history.
 const OBJECT: ObjectId = ObjectId([6; 32]);
@@ -134,8 +134,8 @@ impl Lab {
         let client = ClientId::new(u64::try_from(at - n).unwrap_or(0) + 1, 0);
         let kind = self.hosts[at].job.kind;
         let (operation, value) = match kind {
-            Kind::Read => (read(), Vec::new()),
-            Kind::Write => {
+            OperationKind::Read => (read(), Vec::new()),
+            OperationKind::Write => {
                 self.written += 1;
                 // 64 bytes, all different.
                 let mut value = vec![0_u8; 64];
@@ -157,7 +157,7 @@ impl Lab {
         let host = &mut self.hosts[at];
         host.started = Some((ticks, number));
         if let Process::Client(drive) = &mut host.process {
-            drive.invoke(now, 0, &operation, kind == Kind::Read);
+            drive.invoke(now, 0, &operation, kind == OperationKind::Read);
         }
         self.after(at, 0);
     }
@@ -212,7 +212,7 @@ impl Lab {
         let host = &mut self.hosts[at];
         let Process::Client(drive) = &mut host.process else { return };
         let Some(done) = drive.done().first() else { return };
-        let (path, told) = (done.path, Told::decode(drive.result(done)));
+        let (path, told) = (done.path, Stored::decode(drive.result(done)));
         drive.clear_done();
         let Some((started, number)) = host.started.take() else { return };
         let record = &mut self.history.operations[number];
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    fn cell(kind: Kind, faulty: Faulty) -> Row {
+    fn cell(kind: OperationKind, faulty: Faulty) -> Row {
         let mut cell = SmrCell::new(1, kind, Model::sim2006(0));
         (cell.load.operations, cell.load.warm_up, cell.load.think, cell.faulty) = (6, 2, 20_000, faulty);
         let row = cell.run().unwrap();
@@ -278,7 +278,7 @@ mod tests {
         row
     }
 
-    /// §7, §13.3: an optimistic read takes two steps, an ordered operation five; a liar among the first replies orders
+    /// §13.3: an optimistic read takes two steps, an ordered operation five; a liar among the first replies orders
     /// the read; a leader that proposes nothing costs the time-out and a view change, whose signatures take their time.
     #[test]
     fn the_register_takes_the_steps_that_it_should() {
@@ -286,15 +286,15 @@ mod tests {
             let mean = row.latency.mean();
             assert!((mean - expected).abs() < 0.05, "{mean} instead of {expected}");
         };
-        let read = cell(Kind::Read, Faulty::Nobody);
+        let read = cell(OperationKind::Read, Faulty::Nobody);
         near(&read, 1.89);
         assert!(read.fast > 99.0 && read.signs == 0.0);
-        let write = cell(Kind::Write, Faulty::Nobody);
+        let write = cell(OperationKind::Write, Faulty::Nobody);
         assert!((4.0..6.0).contains(&write.latency.mean()) && write.fast == 0.0, "{write:?}");
-        let fooled = cell(Kind::Read, Faulty::Acceptors(1));
+        let fooled = cell(OperationKind::Read, Faulty::Acceptors(1));
         near(&fooled, read.latency.mean() + write.latency.mean());
         assert!(fooled.fast == 0.0);
-        for kind in [Kind::Read, Kind::Write] {
+        for kind in [OperationKind::Read, OperationKind::Write] {
             let row = cell(kind, Faulty::Proposer);
             let timeout = 30.0;
             assert!(row.latency.mean() > timeout + 2.0 * 14.0 && row.signs >= 4.0, "{row:?}");
@@ -304,7 +304,7 @@ mod tests {
     /// With the other rule, one liar costs no order.
     #[test]
     fn a_read_by_the_first_quorum_survives_a_liar() {
-        let mut cell = SmrCell::new(1, Kind::Read, Model::sim2006(0));
+        let mut cell = SmrCell::new(1, OperationKind::Read, Model::sim2006(0));
         (cell.load.operations, cell.load.warm_up, cell.faulty) = (5, 0, Faulty::Acceptors(1));
         cell.rule = ReadRule::FirstQuorum;
         let row = cell.run().unwrap();
@@ -314,7 +314,7 @@ mod tests {
     /// Concurrent readers and a writer, at f = 2: the history is atomic, and reads are ordered when writes disturb them.
     #[test]
     fn concurrent_operations_are_atomic() {
-        let mut cell = SmrCell::new(2, Kind::Read, Model::sim2006(30));
+        let mut cell = SmrCell::new(2, OperationKind::Read, Model::sim2006(30));
         (cell.load.operations, cell.load.warm_up, cell.load.readers, cell.load.writer) = (60, 5, 2, true);
         cell.load.think = 500;
         let row = cell.run().unwrap();

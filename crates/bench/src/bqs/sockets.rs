@@ -22,7 +22,7 @@ use quorate_quorum::{Past, ServerId};
 use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::checker;
 use quorate_quorum_sim::guest;
-use quorate_quorum_sim::history::{History, Kind};
+use quorate_quorum_sim::history::{History, OperationKind};
 use quorate_quorum_sim::keys::{Jobs, Keys};
 use quorate_quorum_sim::lab::Traffic;
 use quorate_quorum_sim::profile::Group;
@@ -93,10 +93,10 @@ struct Plan {
 }
 
 /// Returns the client's place on the machines, by its number: the measured one has place 0.
-fn place(kind: Kind, number: usize) -> usize {
+fn place(kind: OperationKind, number: usize) -> usize {
     match (kind, number) {
-        (Kind::Read, 0) => 1,
-        (Kind::Read, 1) => 0,
+        (OperationKind::Read, 0) => 1,
+        (OperationKind::Read, 1) => 0,
         (_, number) => number,
     }
 }
@@ -104,16 +104,16 @@ fn place(kind: Kind, number: usize) -> usize {
 /// Returns the jobs of clients, of which number 0 writes, and which one is measured.
 fn jobs(load: &Load, clients: usize) -> (Vec<(usize, Job)>, usize) {
     let think = load.think * 1000;
-    let measured = usize::from(load.kind == Kind::Read);
+    let measured = usize::from(load.kind == OperationKind::Read);
     let mut jobs = Vec::new();
     for number in 0..clients {
         let endless = |kind, delay| Job { kind, operations: 0, think, delay };
         let job = if number == measured {
             Job { operations: load.operations + load.warm_up, ..endless(load.kind, 0) }
         } else if number > measured {
-            endless(Kind::Read, u64::try_from(number).unwrap_or(0) * 140_000)
+            endless(OperationKind::Read, u64::try_from(number).unwrap_or(0) * 140_000)
         } else if load.writer {
-            endless(Kind::Write, 0)
+            endless(OperationKind::Write, 0)
         } else {
             continue;
         };
@@ -131,7 +131,7 @@ pub fn register(cell: &Cell, signatures: Signatures, cable: Option<Cable>) -> Re
     let settings = Arc::new(cell.settings().map_err(|says| anyhow!(says))?);
     let load = &cell.load;
     let servers = settings.thresholds.servers().count();
-    let clients = usize::from(load.readers) + 1 + usize::from(load.kind == Kind::Read);
+    let clients = usize::from(load.readers) + 1 + usize::from(load.kind == OperationKind::Read);
     let mut names: Vec<Principal> = settings.thresholds.servers().map(Into::into).collect();
     names.extend((servers..servers + clients).map(|at| Principal::from(register::client(at))));
     let places: BTreeMap<u64, usize> =
@@ -213,7 +213,7 @@ fn replicated(cell: &SmrCell, seed: u64, cable: Option<Cable>) -> Result<Measure
     let servers = usize::from(3 * load.f + 1);
     // Without a writer beside a measured reader, nobody is client 0.
     let clients =
-        if load.kind == Kind::Write { 1 + usize::from(load.readers) } else { hosts.len() - servers };
+        if load.kind == OperationKind::Write { 1 + usize::from(load.readers) } else { hosts.len() - servers };
     let mut seats = Vec::new();
     for (at, host) in hosts.into_iter().enumerate().take(servers + clients) {
         let (me, machine) = match at.checked_sub(servers) {
@@ -354,7 +354,7 @@ impl Plan {
     /// Returns the number of the first event that counts.
     fn measure(&self, running: &Running) -> Result<u64> {
         if let Some(first) = self.first {
-            running.order(first, Job { kind: Kind::Write, operations: 1, think: 0, delay: 0 });
+            running.order(first, Job { kind: OperationKind::Write, operations: 1, think: 0, delay: 0 });
             running.wait(1)?;
         }
         running.settle()?;
@@ -392,7 +392,7 @@ mod tests {
 
     const OPTIMIZED: Protocol = Protocol::BftBc(Variant::Optimized);
 
-    fn cell(protocol: Protocol, kind: Kind, operations: usize) -> Cell {
+    fn cell(protocol: Protocol, kind: OperationKind, operations: usize) -> Cell {
         let mut cell = Cell::new(protocol, 1, kind, Model::sim2006(0));
         (cell.load.operations, cell.load.warm_up, cell.load.think) = (operations, 1, 2000);
         cell
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn messages_and_signatures_are_those_of_the_simulator() {
         for protocol in [Protocol::MinimalC, Protocol::Phalanx, Protocol::MinimalF, OPTIMIZED] {
-            for kind in [Kind::Read, Kind::Write] {
+            for kind in [OperationKind::Read, OperationKind::Write] {
                 let mut cell = cell(protocol, kind, 4);
                 cell.load.think = 40_000;
                 let (there, here) =
@@ -427,7 +427,7 @@ mod tests {
         let mut bytes = Vec::new();
         for signatures in [Signatures::Ed25519, Signatures::Rsa(1024)] {
             for protocol in [Protocol::MinimalC, Protocol::Phalanx, Protocol::MinimalF, OPTIMIZED] {
-                let mut cell = cell(protocol, Kind::Read, 10);
+                let mut cell = cell(protocol, OperationKind::Read, 10);
                 (cell.faulty, cell.load.readers, cell.load.writer) = (1, 1, true);
                 cell.load.placement = quorate_quorum_sim::placement::Placement::Five;
                 let measured = register(&cell, signatures, None).unwrap();
@@ -444,9 +444,9 @@ mod tests {
     #[test]
     fn replication_runs_on_sockets() {
         for (faulty, kind) in [
-            (Faulty::Nobody, Kind::Write),
-            (Faulty::Acceptors(1), Kind::Read),
-            (Faulty::Proposer, Kind::Write),
+            (Faulty::Nobody, OperationKind::Write),
+            (Faulty::Acceptors(1), OperationKind::Read),
+            (Faulty::Proposer, OperationKind::Write),
         ] {
             let mut cell = SmrCell::new(1, kind, Model::sim2006(0));
             (cell.load.operations, cell.load.warm_up, cell.faulty) = (3, 1, faulty);

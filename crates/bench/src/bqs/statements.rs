@@ -1,4 +1,4 @@
-//! The statements of BQS08 (§13.3, §13.4 of `docs/quorum.md`), judged on the rows of a panel. Absolute figures are not
+//! The statements of BQS08 (§13.3, §13.4 of `docs/quorum-results.md`), judged on the rows of a panel. Absolute figures are not
 //! asserted. What is missing counts as not held.
 
 use super::point::{Arm, BC, C, EARLY, F, PHX, SMR, UNBATCHED};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a cell measured (§12 of `docs/quorum.md`). Latencies are in the unit of the row's samples, shares in percent of the
+/// What a cell measured (§12 of `docs/quorum-results.md`). Latencies are in the unit of the row's samples, shares in percent of the
 /// measured operations; messages, bytes and signatures are those of all processes for each operation of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -41,7 +41,7 @@ pub struct Cell {
     /// Writes in two phases.
     pub two_phase: f64,
     /// Messages beyond those of an undisturbed operation: VALs received above n for each read of MINIMAL, and messages of
-    /// write-backs (§12.2).
+    /// write-backs (§12).
     #[serde(default)]
     pub extra_msgs: f64,
     /// Messages.

@@ -8,7 +8,7 @@ use quorate_bench::bqs::smr::{Faulty, SmrCell};
 use quorate_bench::report::Shape;
 use quorate_quorum_sim::cell::{Cell, Load, Row};
 use quorate_quorum_sim::geo;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::Model;
 use quorate_quorum_sim::placement::Placement;
 use serde_json::json;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::name::{Name, VariantName, protocol};
 use super::profiles;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// What is measured: a register, or replication as one.
@@ -28,8 +28,8 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
-    /// writes that it prepared before can become visible. Slower
+    /// Tolerates Byzantine clients. If a Byzantine client is stopped (may no longer write), only a few of the writes
+    /// that it prepared before the stop can become visible. Writes are slower than with minimal-f
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
@@ -47,25 +47,31 @@ enum Measure {
 
 /// Measure one register in simulation
 ///
-/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are measured.
-/// Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 % confidence
-/// interval, and the messages, bytes and signatures of an operation. Fails if the history of the run is not atomic.
+/// The experiments follow the paper BQS08 (docs/papers.md). One client reads or writes, and its operations are
+/// measured. Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 %
+/// confidence interval, and the messages, bytes and signatures of an operation.
+///
+/// Checks that the operations were atomic: their results could come from operations that ran one after the other. Fails
+/// if they were not.
 ///
 /// --network selects the simulated network:
 ///
 ///   lan             the local network of BQS08, from 2006 (the default)
 ///   geo:C,S,S,...   a network between regions of the world: C is the region of the clients, each S the region of one
 ///                   server. The regions are DAL, FRA, LON, MAD, OSA, SAO, SYD, TOK, TOR and WDC
-///   geo:FILE        delays between places of your own. FILE has a line for each server, and one for the clients. Each
-///                   line has the delays to each server and to the clients, in milliseconds, separated by commas
-///   sim:LAMBDA      an abstract network. All messages share one wire, and a message occupies it for one unit of time.
-///                   Sending or receiving a message takes LAMBDA units, 0 to 1000
+///   geo:FILE        a network with delays of your own. FILE has a line for each server, and then one for the clients.
+///                   Each line has the delays to each server and to the clients, in milliseconds, separated by commas
+///   sim:LAMBDA      an abstract network. All messages share one wire, which a message occupies for one unit of time.
+///                   A message also takes LAMBDA units of its sender's processor, and LAMBDA units of its receiver's.
+///                   LAMBDA is a number from 0 to 1000
+///
+/// Example:
 ///
 ///   quorate quorum run --protocol bft-bc --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(super) struct Run {
+pub(super) struct RunCell {
     /// Protocol of the register
     #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
     protocol: Option<Subject>,
@@ -105,10 +111,10 @@ pub(super) struct Run {
     /// Model of the network: lan, sim:LAMBDA, geo:CLIENT,SERVER,... or geo:FILE
     #[arg(long, value_name = "MODEL", default_value = "lan")]
     network: String,
-    /// Pause of a client between operations: microseconds, or thousandths of a unit with --network sim
+    /// Pause of a client between operations, in microseconds. With --network sim, in thousandths of a unit of time
     #[arg(long, value_name = "T", default_value_t = 10_000)]
     think: u64,
-    /// Let all processes share five machines, as in the paper (default: a machine for each process)
+    /// Let all processes share five machines, as in the paper BQS08 (default: a machine for each process)
     #[arg(long)]
     five_machines: bool,
     /// Seed of the random numbers
@@ -119,8 +125,8 @@ pub(super) struct Run {
     json: bool,
 }
 
-impl Run {
-    pub(super) fn run(&self) -> Outcome {
+impl RunCell {
+    pub(super) fn run(&self) -> CommandResult {
         if [Some(&self.profile), self.client_profile.as_ref()].contains(&Some(&"list".to_owned())) {
             profiles::list();
             return Ok(ExitCode::SUCCESS);
@@ -130,8 +136,8 @@ impl Run {
                 .next("quorate quorum run --protocol minimal-c"));
         };
         let kind = match self.measure {
-            Measure::Read => Kind::Read,
-            Measure::Write => Kind::Write,
+            Measure::Read => OperationKind::Read,
+            Measure::Write => OperationKind::Write,
         };
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let model = self.model()?;
@@ -165,7 +171,7 @@ impl Run {
         Load { readers, writer, operations, warm_up: operations / 10, think, placement, seed, ..load }
     }
 
-    fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> Outcome {
+    fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> CommandResult {
         if self.variant.is_some() || self.profile != "fake-value" || self.client_profile.is_some() {
             let what = "replication is measured without variants, and with servers that answer readers with made-up values";
             return Err(Failure::new(Code::Value, what).at("--protocol"));
@@ -184,7 +190,7 @@ impl Run {
         self.finish("smr", unit, row)
     }
 
-    fn finish(&self, name: &str, unit: &str, row: Row) -> Outcome {
+    fn finish(&self, name: &str, unit: &str, row: Row) -> CommandResult {
         self.print(name, unit, &row);
         match row.verdict {
             Ok(()) => Ok(ExitCode::SUCCESS),
@@ -287,8 +293,10 @@ impl Run {
 
 /// Check the statements of the paper BQS08 in simulation
 ///
-/// The paper compares quorum systems. Prints each of its statements, the measured figures, and the experiment of
-/// `quorate bench run` that measures the same figures. Exit status 1 if a statement does not hold.
+/// The paper compares registers of several protocols. For each of its statements, prints whether it holds, the measured
+/// values, and the experiment of `quorate bench run` that also checks it. Exit status 1 if a statement does not hold.
+///
+/// Example:
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]
@@ -300,7 +308,7 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let (mut missed, mut all) = (0_usize, 0_usize);
         let each = |panel: &str, shape: &Shape| {

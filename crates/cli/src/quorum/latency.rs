@@ -9,20 +9,23 @@ use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::measure::{self, Plan, Waits};
 
 use super::name::{Name, VariantName, protocol};
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::{out, values};
 
 /// Measure the latency of registers on this machine
 ///
 /// Runs four servers on one core, and a client on a second core. The client runs one operation at a time. Nothing is
 /// written to disk. Prints the median and the 99th percentile of the latency. Also prints the messages, bytes and
-/// signatures of an operation.
+/// signatures of an operation, at the client and all servers together.
 ///
-/// The figures are valid only on an idle machine. The first and the last line show the round trip of a datagram
-/// (`polled echo`). If the two times differ much, the speed of the machine changed during the run.
+/// The results are valid only on an idle machine. `polled echo` in the first and the last line is the time in which a
+/// datagram goes from one thread to another and back, if both threads poll. If it differs much between the two lines,
+/// the speed of the machine changed during the run.
 ///
-/// With --blocking, client and servers share one core, and sleep until a message arrives. Messages, bytes and
-/// signatures are then counted at the client only, otherwise at the client and the servers.
+/// With --blocking, the client and the servers share one core, and sleep until a message arrives. Messages, bytes and
+/// signatures are then those of the client only.
+///
+/// Example:
 ///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]
@@ -34,7 +37,7 @@ pub(super) struct Latency {
     /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum, requires = "protocol")]
     variant: Option<VariantName>,
-    /// Measured operations of each kind
+    /// Number of measured reads, and of measured writes
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = values::count)]
     operations: u64,
     /// Let the client and the servers sleep on one core, instead of polling on two
@@ -46,7 +49,7 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let protocols: Vec<Protocol> = match self.protocol {
             Some(name) => vec![protocol(name, self.variant)?],

@@ -7,12 +7,14 @@ use quorate_quorum::Mutant;
 use quorate_quorum_sim::hunt;
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
 
 /// Check that the scenarios and random runs find planted bugs
 ///
 /// Plants one bug at a time. Needs a build with the feature `mutants`. Exit status 1 if a bug was not found.
+///
+/// Example:
 ///
 ///   quorate quorum mutants --only bc-no-lock
 #[derive(Args, Debug)]
@@ -27,7 +29,7 @@ pub(super) struct Mutants {
 }
 
 impl Mutants {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let chosen = |mutant: &&Mutant| self.only.as_deref().is_none_or(|only| only == mutant.name());
         let chosen: Vec<Mutant> = Mutant::ALL.iter().filter(chosen).copied().collect();
         if let (Some(only), true) = (&self.only, chosen.is_empty()) {

@@ -13,20 +13,20 @@ use quorate_gateways::page;
 use quorate_node::init::Host;
 use quorate_node::signals;
 use quorate_quorum::Protocol;
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::note::State;
 use quorate_quorum_node::{
-    CallError, Client as RegisterClient, Config, Entry, NewRegister, Server as RegisterServer,
+    CallError, Client as RegisterClient, Config, NewRegister, Server as RegisterServer, VersionedValue,
 };
 use serde_json::json;
 
 use super::metrics;
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::node::{self, Durability};
 use crate::{out, values};
 
@@ -44,8 +44,10 @@ const LOOK: Duration = Duration::from_secs(2);
 ///
 ///   node.toml       the addresses
 ///   cluster.toml    the public keys of all servers and clients
-///   register.toml   the protocol, and the clients that may read and write (by default, all may)
+///   register.toml   the protocol, and which clients may read and write (by default, all may)
 ///   keys/           the secret key of this server or client
+///
+/// Example:
 ///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]
@@ -69,7 +71,8 @@ pub(super) struct Init {
     /// Number of clients to create keys for
     #[arg(long, default_value_t = 4)]
     clients: u16,
-    /// What servers write to disk before they answer. sync: everything. async and memory: less, for measurements
+    /// What servers write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
+    /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -88,7 +91,7 @@ pub(super) fn new_register(protocol: Protocol, f: u16, durability: Durability) -
 }
 
 impl Init {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let mut register = new_register(protocol(self.protocol, self.variant)?, self.f, self.durability);
         register.hosts.clone_from(&self.host);
         register.clients = self.clients;
@@ -113,9 +116,11 @@ impl Init {
 ///
 /// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
 /// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
-/// that has lost data fetches all values from the other servers, and answers no reads until then.
+/// that has lost data fetches all values from the other servers. It answers no reads before this repair is complete.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+///
+/// Example:
 ///
 ///   quorate quorum server --dir registers/server-0
 #[derive(Args, Debug)]
@@ -148,7 +153,7 @@ fn carrier(tcp: bool) -> Carrier {
 }
 
 impl Server {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         if self.lie.as_deref() == Some("list") {
             for (_, name, says) in Lie::ALL {
                 out::line(format!("{name:<12}{says}"));
@@ -173,8 +178,10 @@ impl Server {
 
 /// Read, write or watch a register
 ///
-/// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered before the deadline. After
+/// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
+///
+/// Examples:
 ///
 ///   quorate quorum client read greeting
 ///   quorate quorum client write greeting hello
@@ -198,6 +205,8 @@ pub(super) struct Client {
 enum What {
     /// Print the value of a register, or `nil` if nobody has written it
     ///
+    /// Example:
+    ///
     ///   quorate quorum client read greeting
     #[command(verbatim_doc_comment)]
     Read {
@@ -205,6 +214,8 @@ enum What {
         key: String,
     },
     /// Replace the value of a register
+    ///
+    /// Example:
     ///
     ///   quorate quorum client write greeting hello
     #[command(verbatim_doc_comment)]
@@ -215,6 +226,8 @@ enum What {
         value: String,
     },
     /// Print the value of a register, and print it again when it changes
+    ///
+    /// Example:
     ///
     ///   quorate quorum client watch greeting --for 10s
     #[command(verbatim_doc_comment)]
@@ -238,8 +251,8 @@ fn failed(error: CallError) -> Failure {
 }
 
 impl Client {
-    pub(super) fn run(&self) -> Outcome {
-        let options = Options { deadline: self.deadline, carrier: carrier(self.tcp) };
+    pub(super) fn run(&self) -> CommandResult {
+        let options = ClientOptions { deadline: self.deadline, carrier: carrier(self.tcp) };
         let client = RegisterClient::open(&self.dir, options)?;
         match &self.what {
             What::Read { key } => match client.read(key.as_bytes()).map_err(failed)? {
@@ -270,7 +283,7 @@ impl Client {
 }
 
 /// Prints a value and a newline, whatever its bytes are.
-fn show(entry: &Entry) {
+fn show(entry: &VersionedValue) {
     let mut line = entry.value.to_vec();
     line.push(b'\n');
     let mut output = std::io::stdout().lock();
@@ -289,7 +302,9 @@ fn show(entry: &Entry) {
 ///
 /// Exit status: 0 all servers answer and have their data; 1 some do not; 3 no server answers.
 ///
-/// With --serve, `status` asks the servers once a second, and answers all HTTP requests from the last result.
+/// With --serve, `status` asks the servers once a second. Each HTTP request is answered with the newest result.
+///
+/// Example:
 ///
 ///   quorate quorum status
 #[derive(Args, Debug)]
@@ -307,11 +322,11 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let listener =
             self.serve.map(|address| page::listen(address, "quorate quorum status --serve")).transpose()?;
-        let client = RegisterClient::open(&observer(&self.dir)?, Options::default())?;
+        let client = RegisterClient::open(&observer(&self.dir)?, ClientOptions::default())?;
         if let (Some(listener), Some(address)) = (listener, self.serve) {
             let newest = Arc::new(Mutex::new(String::new()));
             metrics::serve(listener, Arc::clone(&newest)).map_err(|error| {
@@ -331,7 +346,7 @@ impl Status {
 }
 
 /// Asks the servers again and again, and prints the headline when it changes.
-fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) -> Outcome {
+fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) -> CommandResult {
     let mut last = String::new();
     while !stop.load(Ordering::Relaxed) {
         let seen = Seen::look(client)?;

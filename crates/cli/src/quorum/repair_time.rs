@@ -9,7 +9,7 @@ use quorate_quorum::Protocol;
 use quorate_quorum_node::measure::repair::{RepairPlan, repair};
 
 use super::name::{Name, VariantName, protocol};
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// Measure the repair of a server that lost its disk
@@ -17,7 +17,10 @@ use crate::out;
 /// Starts four servers on this machine, and writes all keys. Then removes the disk of one server, and restarts it.
 /// Prints the time from the restart until this server answers again.
 ///
-/// Then stops another server, and reads up to 1000 keys. These reads need the answers of the repaired server.
+/// Then stops another server, and reads up to 1000 keys. Without the stopped server, these reads need the answers of
+/// the repaired one.
+///
+/// Example:
 ///
 ///   quorate quorum repair-time --protocol minimal-c --keys 10000
 #[derive(Args, Debug)]
@@ -42,7 +45,7 @@ pub(super) struct RepairTime {
 }
 
 impl RepairTime {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let protocols: Vec<Protocol> = match self.protocol {
             Some(name) => vec![protocol(name, self.variant)?],
             None => Protocol::ALL.iter().map(|(protocol, _)| *protocol).collect(),

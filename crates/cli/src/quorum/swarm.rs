@@ -4,20 +4,28 @@ use std::process::ExitCode;
 
 use clap::Args;
 use quorate_quorum_sim::scenario;
-use quorate_quorum_sim::swarm::{self, Run};
+use quorate_quorum_sim::swarm::{self, RegisterRun};
 use quorate_quorum_sim::world::Counts;
 use serde_json::json;
 
 use super::name::{Name, VariantName, protocol};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
 
 /// Run a register under random faults, from seeds
 ///
 /// The seed of a run determines the clients, the network, the faults, and the restarts of correct servers. In every
-/// run, f servers are faulty, and the protocol must tolerate their faults. A run fails if its history is not atomic, or
-/// if an operation never ends. Exit status 1 if a run failed.
+/// run, f servers are faulty, and the protocol must tolerate their faults. A run fails if:
+///
+///   - the operations were not atomic: operations that run one after the other cannot have these results
+///   - an operation never ends
+///   - too many writes of a stopped client become visible (bft-bc)
+///   - an assertion of the simulator fails
+///
+/// Exit status 1 if a run failed.
+///
+/// Example:
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]
@@ -44,12 +52,12 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let protocol = protocol(self.protocol, self.variant)?;
         let mut sum = Counts::default();
         let mut failed = Vec::new();
         for seed in self.seed..self.seed.saturating_add(self.seeds) {
-            let run = Run { protocol, f: self.f, seed, mutant: None, guest: None };
+            let run = RegisterRun { protocol, f: self.f, seed, mutant: None, guest: None };
             let verdict = swarm::run(run).map_err(|says| Failure::new(Code::Value, says))?;
             swarm::add(&mut sum, &verdict.counts);
             if let Some(finding) = verdict.finding {
@@ -92,6 +100,8 @@ impl Sim {
 ///
 /// A scenario is a fixed schedule of messages and faults. It tests a case that random runs reach too rarely.
 ///
+/// Example:
+///
 ///   quorate quorum scenarios
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -102,7 +112,7 @@ pub(super) struct Scenarios {
 }
 
 impl Scenarios {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let names = || scenario::ALL.iter().map(|scenario| scenario.name);
         if let Some(only) = &self.only
             && names().all(|name| name != only)

@@ -10,14 +10,14 @@ use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 use quorate_node::init::Host;
 use quorate_node::signals;
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::{Client, Config};
 
 use super::name::{Name, VariantName, protocol};
 use super::real::{Seen, lie_of, new_register};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::local::{Local, unwritable};
 use crate::node::Durability;
 use crate::out;
@@ -35,6 +35,8 @@ const SERVER: &str = "quorum server";
 /// the servers. The next `quorate quorum up` continues with the same data.
 ///
 /// One machine with all servers is good for trials only. For several machines, use `quorate quorum init`.
+///
+/// Example:
 ///
 ///   quorate quorum up
 #[derive(Args, Debug)]
@@ -64,7 +66,7 @@ fn servers(local: &Local) -> Vec<String> {
 }
 
 impl Up {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
         let is_new = !self.dir.join("server-0").is_dir();
         if is_new {
@@ -114,7 +116,7 @@ impl Up {
             children.push(local.start(name, SERVER, &[])?);
         }
         let config = Config::read(&local.node("server-0"))?;
-        let client = Client::open(&local.node(WATCH), Options::default())?;
+        let client = Client::open(&local.node(WATCH), ClientOptions::default())?;
         let begin = Instant::now();
         while Seen::look(&client)?.status() != 0 {
             let mut all = children.iter_mut().zip(&names);
@@ -183,6 +185,8 @@ impl Up {
 ///
 /// `quorate quorum server --lie list` lists the kinds of lies.
 ///
+/// Example:
+///
 ///   quorate quorum fault kill 0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -212,7 +216,7 @@ enum What {
 }
 
 impl Fault {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         if !local.runs() {
             return Err(Failure::new(Code::Unreachable, "the register is not running")

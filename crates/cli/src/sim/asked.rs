@@ -14,10 +14,10 @@ use crate::values;
 /// The service of the simulated replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Runs {
-    /// The key-value store; for some seeds a service without state
+    /// The key-value store, or for some seeds a service without state
     #[default]
     Kv,
-    /// The file system; its state is also checked at every replica when a run ends
+    /// The file system. When a run ends, its state is also checked at every replica
     Fs,
 }
 
@@ -75,8 +75,9 @@ pub(super) fn with_settings(report: &str, service: Runs, given: &[String], flags
 /// The list of settings at the end of the help.
 pub(super) fn settings_help() -> String {
     format!(
-        "Settings for --set. Without --set, the seed determines all settings. With --set, the settings that you do not\n\
-         name have fixed values, such as checkpoint_interval 8 and window 16. Each node.toml describes the settings.\n\n{}",
+        "Settings for --set. Each node.toml describes them. Without --set, all settings are drawn from the seed. With\n\
+         --set, the settings that you do not name have fixed values. Some of these are smaller than the defaults of\n\
+         node.toml: for example, checkpoint_interval is 8, and window is 16.\n\n{}",
         protocol_keys()
     )
 }

@@ -6,13 +6,15 @@ use clap::Args;
 use quorate_sim::{command, scenario};
 use serde_json::json;
 
-use crate::fail::Outcome;
+use crate::fail::CommandResult;
 use crate::out;
 
 /// List all scenarios, with the faults that they cover
 ///
-/// The first column has the names of the faults in docs/faults.md. A scenario fails if its fault is not tolerated, or
-/// has no visible effect at a correct replica.
+/// The first column has the keys of the faults, which docs/faults.md explains. A scenario fails if the cluster does not
+/// tolerate the fault. It also fails if no correct replica notices the fault, because such a run has tested nothing.
+///
+/// Example:
 ///
 ///   quorate sim list
 #[derive(Args, Debug)]
@@ -25,7 +27,7 @@ pub(crate) struct List {
 
 impl List {
     #[allow(clippy::unnecessary_wraps, reason = "as the other commands")]
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         if self.json {
             out::line(json!({ "scenarios": command::list() }));
         } else {

@@ -8,13 +8,15 @@ use quorate_sim::hunt;
 use serde_json::{Value, json};
 
 use crate::code::Code;
-use crate::fail::{Failure, Outcome, nearest};
+use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
 
 /// Activate each planted bug, and check that the checkers find it
 ///
 /// A bug is found when a run of the swarm or a scenario fails with it and passes without it. Prints the seed that
 /// finds each bug. Exit status 1 if a bug survives.
+///
+/// Example:
 ///
 ///   quorate sim mutants --only M7 --seconds 60
 #[derive(Args, Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct Mutants {
 }
 
 impl Mutants {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         let chosen = self.chosen()?;
         let (mut found, mut cpu_ns) = (0_usize, 0);
         let mut rows = Vec::new();

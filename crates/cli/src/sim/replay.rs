@@ -13,20 +13,22 @@ use quorate_wire::ReplicaId;
 
 use super::asked::{Runs, configured, flags, refused, size, with_settings};
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::out;
 use crate::values::{self, RequestName};
 
 /// Replay a run step by step
 ///
-/// Prints one line for each event: the step, the time in microseconds, and the event. A mark says what it is:
+/// Prints one line for each event: the step, the time in microseconds, and the event. Each event has a mark:
 ///
 ///   ->   a message
 ///   .    a milestone
 ///   !    an execution
 ///   #    a fault
 ///
-/// --recording replays the recorded inputs of replicas. Each input is a step.
+/// --recording replays inputs that replicas have recorded. Each input is then a step.
+///
+/// Examples:
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
@@ -47,7 +49,7 @@ pub(crate) struct Replay {
     /// Service of the replicas
     #[arg(long, value_name = "SERVICE", value_enum, default_value_t, conflicts_with_all = ["scenario", "recording"])]
     service: Runs,
-    /// Number of replicas (default 4)
+    /// Number of replicas (default 4; with --scenario, the first size that `sim list` prints for the scenario)
     #[arg(long, value_name = "N")]
     n: Option<u16>,
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
@@ -59,22 +61,22 @@ pub(crate) struct Replay {
     /// Omit events before this step
     #[arg(long, value_name = "STEP", value_parser = values::count)]
     from: Option<u64>,
-    /// Stop after this step, and show the state of the replicas in --show
+    /// Stop after this step, and show the state of the replicas that --show names
     #[arg(long, value_name = "STEP", value_parser = values::count, requires = "show")]
     at: Option<u64>,
-    /// Replicas whose state to show, separated by commas, or `all`
+    /// With --at: the replicas whose state is shown, separated by commas, or `all`
     #[arg(long, value_name = "R,R", value_parser = show, value_delimiter = ',', requires = "at")]
     show: Vec<Show>,
-    /// Show only events of this request, such as c0:1
+    /// Show only events of this request, such as c0:1 (request 1 of client 0)
     #[arg(long, value_name = "C:T", value_parser = values::request)]
     request: Option<RequestName>,
-    /// Draw the run with a column for each client lane and replica
+    /// Draw the run as a diagram, with a column for each replica and each lane of a client
     #[arg(long)]
     lanes: bool,
     /// Execute requests in parallel, as in `sim run`
     #[arg(long, conflicts_with_all = ["scenario", "recording"])]
     workers: bool,
-    /// Use only the faults of the first version of the swarm, to repeat an old seed
+    /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
 }
@@ -100,7 +102,7 @@ fn show(text: &str) -> Result<Show, String> {
 }
 
 impl Replay {
-    pub(super) fn run(&self) -> Outcome {
+    pub(super) fn run(&self) -> CommandResult {
         self.check()?;
         if !self.recording.is_empty() {
             return self.recordings();
@@ -150,7 +152,7 @@ impl Replay {
     }
 
     /// Shows recordings, each from its replica's start.
-    fn recordings(&self) -> Outcome {
+    fn recordings(&self) -> CommandResult {
         let (mut lines, mut states) = (Vec::new(), Vec::new());
         for path in &self.recording {
             let place = path.display().to_string();

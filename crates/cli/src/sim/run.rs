@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use quorate_sim::command::{self, Options, ReplayOptions, Seeds, Summary};
+use quorate_sim::command::{self, ReplayOptions, RunOptions, Seeds, Summary};
 use quorate_sim::expected;
 use quorate_sim::lanes;
 use quorate_sim::report::Failure as Report;
@@ -13,7 +13,7 @@ use quorate_sim::report::Failure as Report;
 use super::asked::{Runs, configured, flags, refused, settings_help, size, with_settings};
 use super::text;
 use crate::code::Code;
-use crate::fail::{Failure, Outcome};
+use crate::fail::{CommandResult, Failure};
 use crate::{out, values};
 
 /// The default number of seeds of the swarm. For a scenario it is one.
@@ -23,8 +23,10 @@ const TOLD_MAX: usize = 5;
 
 /// Run simulated clusters, one for each seed
 ///
-/// Runs with the same options and the same code are identical. If a checker finds a violated invariant, or a run
-/// makes no progress, the output has the command that repeats the run, and the exit status is 1.
+/// A run fails if a checker finds that a rule was broken, or if the cluster makes no progress. The output then has the
+/// command that repeats the run, and the exit status is 1. The same seed, options and code always give the same run.
+///
+/// Examples:
 ///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
@@ -36,7 +38,7 @@ const TOLD_MAX: usize = 5;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(crate) struct Run {
+pub(crate) struct RunSim {
     /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
@@ -61,22 +63,22 @@ pub(crate) struct Run {
     /// Number of Byzantine replicas to tolerate (default: as many as N replicas can)
     #[arg(long, value_name = "F", conflicts_with = "scenario")]
     f: Option<u16>,
-    /// Change a setting of the replicas. --set can be repeated. Without --set, the seed determines all settings
+    /// Change a setting of the replicas. --set can be repeated. Without --set, all settings are drawn from the seed
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "scenario")]
     set: Vec<String>,
-    /// Stop each run after N steps. A stopped run may have unfinished requests
+    /// Stop each run after N steps. Requests that are then unanswered are not a failure
     #[arg(long, value_name = "N", value_parser = values::count, conflicts_with = "scenario")]
     steps: Option<u64>,
     /// Number of runs in parallel (default: one per core)
     #[arg(long, value_name = "N", value_parser = values::count)]
     jobs: Option<u64>,
-    /// Draw the run with a column for each client lane and replica; needs --seed
+    /// Draw the run as a diagram, with a column for each replica and each lane of a client. Needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
     /// Execute requests in parallel: each replica has another number of workers and another engine
     #[arg(long, conflicts_with = "scenario")]
     workers: bool,
-    /// Use only the faults of the first version of the swarm, to repeat an old seed
+    /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
     /// Print one JSON object
@@ -84,11 +86,11 @@ pub(crate) struct Run {
     json: bool,
 }
 
-impl Run {
-    pub(super) fn run(&self) -> Outcome {
+impl RunSim {
+    pub(super) fn run(&self) -> CommandResult {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let Options { scenario, swarm, n, f, config, steps: at, workers, plain, .. } = options.clone();
+            let RunOptions { scenario, swarm, n, f, config, steps: at, workers, plain, .. } = options.clone();
             let shown = ReplayOptions {
                 seed,
                 scenario,
@@ -155,7 +157,7 @@ impl Run {
         flags(self.plain, self.workers)
     }
 
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<RunOptions, Failure> {
         size(self.n, self.f)?;
         let seeds = match (self.seed, self.seeds, self.minutes) {
             (Some(seed), _, _) => Seeds::One(seed),
@@ -166,7 +168,7 @@ impl Run {
                 Seeds::Range(self.from.unwrap_or(1), seeds)
             }
         };
-        Ok(Options {
+        Ok(RunOptions {
             scenario: self.scenario.clone(),
             swarm: self.service.swarm(),
             seeds,

@@ -153,7 +153,7 @@ fn a_wiped_replica_is_back_while_the_others_go_on() {
 
 /// What became of a damaged sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum DamageOutcome {
     /// Nothing that counts was there, or there is another copy.
     Harmless,
     /// Pages of the state were damaged: they came from the others.
@@ -236,17 +236,17 @@ fn a_damaged_sector_is_noticed_or_harmless() {
         let runs = cluster.runs_or_ends(victim, from);
         let said = cluster.log(victim)[from..].to_owned();
         let outcome = if !runs {
-            Outcome::Refused
+            DamageOutcome::Refused
         } else if is_setting && fs::read(&path).unwrap() != good && !said.contains("state is lost") {
-            Outcome::OtherSetting
+            DamageOutcome::OtherSetting
         } else if said.contains("state is lost") {
-            Outcome::Rejoined
+            DamageOutcome::Rejoined
         } else if said.contains("pages of the state on the disk")
             || said.contains("pages of the state that are on the disk")
         {
-            Outcome::PagesFetched
+            DamageOutcome::PagesFetched
         } else {
-            Outcome::Harmless
+            DamageOutcome::Harmless
         };
         if is_setting {
             // The operator restores the file.
@@ -265,7 +265,7 @@ fn a_damaged_sector_is_noticed_or_harmless() {
         if again {
             cluster.wait_from(victim, from, "has rejoined");
         }
-        if outcome == Outcome::PagesFetched {
+        if outcome == DamageOutcome::PagesFetched {
             cluster.wait_from(victim, from, "has fetched the state");
         }
         *counts.entry(outcome).or_insert(0) += 1;

@@ -13,7 +13,7 @@ use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Service};
 
 use super::backing::{Backing, HandOut};
-use super::talk::Failure;
+use super::conversation::Failure;
 use quorate_node::clock::Clock;
 
 /// The length at which the log restarts: as much as a replica writes before it truncates its own.
@@ -23,7 +23,7 @@ const LOG_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Unreplicated<S> {
     service: Alone<S>,
-    log: Option<Log>,
+    log: Option<OperationLog>,
     /// Finished operations since the last results were returned. At most one for each lane.
     done: Vec<(u16, Range<usize>)>,
     results: Vec<u8>,
@@ -40,8 +40,8 @@ impl<S: Service> Unreplicated<S> {
     pub fn new(service: Alone<S>, durability: Durability, path: &Path) -> io::Result<Self> {
         let log = match durability {
             Durability::Memory => None,
-            Durability::Async => Some(Log::make(path, false)?),
-            Durability::Sync => Some(Log::make(path, true)?),
+            Durability::Async => Some(OperationLog::make(path, false)?),
+            Durability::Sync => Some(OperationLog::make(path, true)?),
         };
         Ok(Self { service, log, done: Vec::new(), results: Vec::new(), result: Vec::new() })
     }
@@ -74,7 +74,7 @@ impl<S: Service> Backing for Unreplicated<S> {
 
     /// Called before results are returned: if required, they are on disk afterwards.
     fn flush(&mut self) -> io::Result<()> {
-        self.log.as_mut().map_or(Ok(()), Log::write)
+        self.log.as_mut().map_or(Ok(()), OperationLog::write)
     }
 
     fn has_done(&self) -> bool {
@@ -91,7 +91,7 @@ impl<S: Service> Backing for Unreplicated<S> {
 
 /// The operations that changed something, in order.
 #[derive(Debug)]
-struct Log {
+struct OperationLog {
     file: File,
     syncs: bool,
     at: u64,
@@ -99,7 +99,7 @@ struct Log {
     pending: Vec<u8>,
 }
 
-impl Log {
+impl OperationLog {
     fn make(path: &Path, syncs: bool) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
         let len = i64::try_from(LOG_BYTES).unwrap_or(i64::MAX);

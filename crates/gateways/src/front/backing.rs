@@ -7,9 +7,9 @@ use nix::sys::epoll::{Epoll, EpollEvent};
 use quorate_pbft::Now;
 use quorate_service::registry::RegistryResult;
 
-use super::talk::{Failure, Requests};
+use super::conversation::{Failure, Requests};
 use quorate_node::Meter;
-use quorate_node::client::{ClientDrive, End};
+use quorate_node::client::{ClientProcess, End};
 use quorate_node::clock::Clock;
 use quorate_node::socket::Socket;
 
@@ -61,7 +61,7 @@ pub type HandOut<'a> = dyn FnMut(u16, Result<&[u8], Failure>) + 'a;
 #[derive(Debug)]
 pub struct Cluster<M: Meter = ()> {
     /// The client.
-    pub drive: ClientDrive<M>,
+    pub drive: ClientProcess<M>,
     /// Its sockets.
     pub socket: Socket,
 }

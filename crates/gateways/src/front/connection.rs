@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::talk::Talk;
+use super::conversation::Conversation;
 
 /// The slot of a connection, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) struct Slot<T> {
     pub(super) connection: Option<Box<Connection<T>>>,
 }
 
-impl<T: Talk> Connection<T> {
+impl<T: Conversation> Connection<T> {
     /// Reads what is available, up to the size of `buffer`. Returns whether the connection is alive.
     pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
         match self.stream.read(buffer) {

@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::backing::{Backing, Cluster};
 use super::connection::{Connection, Key, Slot, find, to_usize};
-use super::talk::{Counts, Failure, INPUT_BYTES, Limits, Question, Refused, Talk, Turn};
+use super::conversation::{Conversation, Counts, Failure, INPUT_BYTES, Limits, Progress, Question, Refused};
 use quorate_node::clock::Clock;
 use quorate_node::crowd::{Crowd, RunDelay};
 use quorate_node::idle::{self, Waiting};
@@ -36,7 +36,7 @@ struct Asked {
 
 /// A gateway with its connections. See the module.
 #[derive(Debug)]
-pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
+pub struct FrontDoor<T: Conversation, B: Backing = Cluster> {
     limits: Limits,
     protocol: T::Protocol,
     listener: TcpListener,
@@ -65,7 +65,7 @@ pub struct FrontDoor<T: Talk, B: Backing = Cluster> {
     finished: Vec<Key>,
 }
 
-impl<T: Talk, B: Backing> FrontDoor<T, B> {
+impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     /// Opens a gateway on `address`. `backing` has the number of lanes in the limits.
     ///
     /// # Errors
@@ -273,7 +273,7 @@ impl<T: Talk, B: Backing> FrontDoor<T, B> {
             if !connection.write(now_ns) {
                 return self.close(key);
             }
-            if connection.talk.work(&self.protocol, &mut self.counts) == Turn::Rest {
+            if connection.talk.work(&self.protocol, &mut self.counts) == Progress::Rest {
                 break;
             }
         }

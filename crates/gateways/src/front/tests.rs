@@ -16,7 +16,7 @@ use quorate_node::idle::Waiting;
 #[derive(Debug)]
 struct Silent;
 
-impl Talk for Silent {
+impl Conversation for Silent {
     type Protocol = ();
 
     fn open((): &(), _peer: SocketAddr, _id: u64) -> Self {
@@ -37,8 +37,8 @@ impl Talk for Silent {
 
     fn hang_up(&mut self) {}
 
-    fn work(&mut self, (): &(), _counts: &mut Counts) -> Turn {
-        Turn::Rest
+    fn work(&mut self, (): &(), _counts: &mut Counts) -> Progress {
+        Progress::Rest
     }
 
     fn question(&mut self, _operation: &mut Vec<u8>) -> Option<Question> {

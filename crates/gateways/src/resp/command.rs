@@ -10,7 +10,7 @@ use super::encode;
 use super::refusal::{Refusal, refuse, wrong_count};
 use super::reply::{Facts, Form};
 use super::session::{Parsed, Session, here};
-use super::table::{COMMANDS, Entry};
+use super::table::{COMMANDS, CommandEntry};
 use super::transaction::{Queue, Queued};
 
 /// Commands that are allowed before the password is given.
@@ -53,7 +53,7 @@ pub(super) fn parse(
 
 /// Handles a command that is not kept for later.
 fn one(
-    entry: &Entry,
+    entry: &CommandEntry,
     words: &[&[u8]],
     session: &mut Session,
     facts: &Facts<'_>,
@@ -135,7 +135,7 @@ fn keep(
 }
 
 /// Finds a command in the table, and checks its number of words.
-fn find(words: &[&[u8]]) -> Result<Entry, Refusal> {
+fn find(words: &[&[u8]]) -> Result<CommandEntry, Refusal> {
     let name = words.first().copied().unwrap_or_default();
     let Some(entry) = COMMANDS.iter().find(|entry| name.eq_ignore_ascii_case(entry.name.as_bytes())) else {
         let mut text = b"ERR unknown command '".to_vec();

@@ -149,17 +149,17 @@ fn integer(word: &[u8]) -> Result<i64, Refusal> {
 }
 
 /// What the options of SET and GETEX say.
-struct Options {
+struct SetOptions {
     condition: Option<Condition>,
     life: Life,
     get: bool,
 }
 
 /// Reads options in any order: of SET `NX`, `XX`, `GET` and `KEEPTTL`, of GETEX `PERSIST`; of both a time.
-fn options(mut rest: &[&[u8]], name: &str) -> Result<Options, Refusal> {
+fn options(mut rest: &[&[u8]], name: &str) -> Result<SetOptions, Refusal> {
     let is_set = name == "set";
     let mut options =
-        Options { condition: None, life: if is_set { Life::Forever } else { Life::AsBefore }, get: false };
+        SetOptions { condition: None, life: if is_set { Life::Forever } else { Life::AsBefore }, get: false };
     // The time and its unit; or the one option that stands for no time.
     let (mut time, mut other) = (None::<(&[u8], Vec<u8>)>, None::<Life>);
     while let Some((option, behind)) = rest.split_first() {
@@ -212,7 +212,7 @@ fn lasting(word: &[u8], unit: &[u8], name: &str) -> Result<Life, Refusal> {
 /// `SET key value [NX | XX] [GET] [KEEPTTL | EX seconds | PX milliseconds | EXAT time | PXAT time]`.
 fn set(key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Result<Shape, Refusal> {
     let Some((value, rest)) = rest.split_first() else { return wrong_count("set") };
-    let Options { condition, life, get } = options(rest, "set")?;
+    let SetOptions { condition, life, get } = options(rest, "set")?;
     if condition.is_none() && life == Life::Forever && !get {
         Operation::Put { key, value }.encode(operation);
     } else {

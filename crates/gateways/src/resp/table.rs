@@ -4,7 +4,7 @@ use super::encode;
 
 /// An entry of the command table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct CommandEntry {
     pub(super) name: &'static str,
     /// Number of words, including the name; negative: at least that many.
     pub(super) arity: i64,
@@ -21,8 +21,8 @@ const fn entry(
     flags: &'static [&'static str],
     keys: (i64, i64, i64),
     about: &'static str,
-) -> Entry {
-    Entry { name, arity, flags, keys, about }
+) -> CommandEntry {
+    CommandEntry { name, arity, flags, keys, about }
 }
 
 const READ: &[&str] = &["readonly", "fast"];
@@ -34,7 +34,7 @@ const REMOVE: &[&str] = &["write", "fast"];
 const HERE: &[&str] = &["loading", "stale", "fast"];
 
 /// Every command, in alphabetical order.
-pub(super) const COMMANDS: &[Entry] = &[
+pub(super) const COMMANDS: &[CommandEntry] = &[
     entry("append", 3, WRITE, (1, 1, 1), "`APPEND key value`"),
     entry("auth", -2, HERE, (0, 0, 0), "`AUTH [user] password`; the user is `default`"),
     entry(
@@ -164,7 +164,7 @@ pub(super) const COMMANDS: &[Entry] = &[
     ),
 ];
 
-impl Entry {
+impl CommandEntry {
     /// Appends the entry of COMMAND for it.
     pub(super) fn describe(&self, out: &mut Vec<u8>) {
         encode::array(out, 6);

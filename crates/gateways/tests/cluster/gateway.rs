@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use quorate_gateways::FrontDoor;
-use quorate_gateways::front::Talk;
+use quorate_gateways::front::Conversation;
 use quorate_node::Waiting;
 
 use crate::cluster::Cluster;
@@ -24,7 +24,7 @@ impl Door {
     /// Runs a gateway in front of this cluster.
     pub(crate) fn run<T>(cluster: Cluster, mut front: FrontDoor<T>) -> Self
     where
-        T: Talk + Send + 'static,
+        T: Conversation + Send + 'static,
         T::Protocol: Send,
     {
         let address = front.address().unwrap();

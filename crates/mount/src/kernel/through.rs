@@ -14,13 +14,13 @@ use quorate_fs::nfs3::{Attr, SetAttr};
 use quorate_node::files::User;
 
 use crate::kernel::{Kernel, of};
-use crate::work::{EXECUTE, Entry, Found, MODIFY, Make, READ};
+use crate::work::{EXECUTE, FoundFile, ListedFile, MODIFY, Make, READ};
 
 /// The kernel's flag for opening a file to execute it.
 const FOR_EXECUTION: i32 = 0x20;
 
 impl Kernel {
-    pub(crate) fn list(&self, dir: INodeNo, open: FileHandle, cookie: u64) -> Result<Vec<Entry>, Errno> {
+    pub(crate) fn list(&self, dir: INodeNo, open: FileHandle, cookie: u64) -> Result<Vec<ListedFile>, Errno> {
         let user = self.opens.user(open)?;
         self.work.list(&user, &self.handle(dir)?, cookie).map(|(entries, _)| entries)
     }
@@ -52,7 +52,7 @@ impl Kernel {
         name: &OsStr,
         mode: u32,
         flags: i32,
-    ) -> Result<(Found, FileHandle), Errno> {
+    ) -> Result<(FoundFile, FileHandle), Errno> {
         let user = of(req);
         let dir = self.handle(dir)?;
         // If no more files can be open, the file is not created either.

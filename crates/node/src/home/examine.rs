@@ -6,12 +6,12 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use quorate_wire::Principal;
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_number};
 use crate::home::place::replica_of;
 use crate::home::secret;
 use crate::home::settings::Settings;
 use crate::storage;
-use crate::trouble::{Kind, Trouble};
 
 /// A node with valid files.
 #[derive(Clone, Debug)]
@@ -31,8 +31,8 @@ pub struct Examined {
 /// # Errors
 ///
 /// The error that a start would report.
-pub fn examine(dir: &Path) -> Result<Examined, Trouble> {
-    let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
+pub fn examine(dir: &Path) -> Result<Examined, NodeError> {
+    let full = fs::canonicalize(dir).map_err(|error| NodeError::unreadable(dir, &error))?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let (own, key) = match client_number(name) {
         Some(number) => (client_identity(number), "keys/client.key"),
@@ -40,9 +40,8 @@ pub fn examine(dir: &Path) -> Result<Examined, Trouble> {
     };
     let members = Members::read(&dir.join("cluster.toml"))?;
     let Some(public) = members.key_of(own) else {
-        return Err(
-            Trouble::new(Kind::Rule, format!("{name} is not a member")).in_file(&dir.join("cluster.toml"))
-        );
+        return Err(NodeError::new(NodeErrorKind::Rule, format!("{name} is not a member"))
+            .in_file(&dir.join("cluster.toml")));
     };
     secret::read(&dir.join(key), public)?;
     let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?;
@@ -60,7 +59,7 @@ fn is_locked(file: File) -> bool {
 /// # Errors
 ///
 /// Files cannot be read, or are of another version.
-pub fn memory(dir: &Path, node: &Examined) -> Result<Result<(), String>, Trouble> {
+pub fn memory(dir: &Path, node: &Examined) -> Result<Result<(), String>, NodeError> {
     match node.own {
         Principal::Client(_) => Ok(Ok(())),
         Principal::Replica(id) => {

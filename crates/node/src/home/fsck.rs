@@ -11,11 +11,11 @@ use quorate_pbft::Committed;
 use quorate_service::{Executor, PageFault, Service};
 use quorate_wire::{Digest, Principal, Replies, SeqNum};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::examine::examine;
 use crate::home::place::lock;
 use crate::home::settings::ServiceName;
 use crate::storage::{self, Files, Paged};
-use crate::trouble::{Kind, Trouble};
 use quorate_process::executor_options;
 
 /// The result of a check.
@@ -44,15 +44,17 @@ impl Checked {
 ///
 /// It is not a replica's directory, a process uses it, or its files cannot be read. Findings in the file system are
 /// not errors.
-pub fn check(dir: &Path) -> Result<Checked, Trouble> {
+pub fn check(dir: &Path) -> Result<Checked, NodeError> {
     let node = examine(dir)?;
     let Principal::Replica(id) = node.own else {
-        return Err(Trouble::new(Kind::Rule, "a client keeps no state")
+        return Err(NodeError::new(NodeErrorKind::Rule, "a client keeps no state")
             .in_file(dir)
             .next("name the directory of a stopped replica: --dir DIR/replica-0"));
     };
     if node.settings.service != ServiceName::FS {
-        return Err(Trouble::new(Kind::Rule, "the replicated service is not a file system").in_file(dir));
+        return Err(
+            NodeError::new(NodeErrorKind::Rule, "the replicated service is not a file system").in_file(dir)
+        );
     }
     // Keeps the replica from being started during the check.
     let _lock = lock(dir)?;
@@ -68,14 +70,17 @@ pub fn check(dir: &Path) -> Result<Checked, Trouble> {
     let records = storage::read(dir, owner, config.durability, &mut executor)?.unwrap_or_default();
     let committed = Committed::read(&records, &config.domains(), executor.last_executed());
     let unreadable = |page| {
-        Trouble::new(Kind::Unreadable, format!("page {page} of the state cannot be read from the disk"))
-            .in_file(dir)
-            .next("start the replica: it fetches the page from the others")
+        NodeError::new(
+            NodeErrorKind::Unreadable,
+            format!("page {page} of the state cannot be read from the disk"),
+        )
+        .in_file(dir)
+        .next("start the replica: it fetches the page from the others")
     };
     let executed = execute(&mut executor, &committed, config.checkpoint_interval);
     let (agreed, differs) = executed.map_err(|fault| unreadable(fault.page))?;
     let report = fsck::check(&settings, executor.view()).map_err(|stop| {
-        Trouble::new(Kind::Unreadable, format!("the state is incomplete: {stop:?}")).in_file(dir)
+        NodeError::new(NodeErrorKind::Unreadable, format!("the state is incomplete: {stop:?}")).in_file(dir)
     })?;
     Ok(Checked { seq: executor.last_executed(), agreed, differs, report })
 }

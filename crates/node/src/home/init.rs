@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use quorate_wire::{Cluster, Principal, ReplicaId};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_name};
 use crate::home::secret;
 use crate::home::settings::{ServiceName, Settings};
 use crate::storage;
-use crate::trouble::{Kind, Trouble};
 
 /// The port of the first replica on a host.
 pub const PORT: u16 = 7000;
@@ -104,14 +104,14 @@ impl NewCluster {
     /// # Errors
     ///
     /// The directory is not empty, or cannot be written. Nothing has changed then.
-    pub fn make(&self, dir: &Path) -> Result<Made, Trouble> {
-        let cluster =
-            Cluster::tolerating(self.f).map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+    pub fn make(&self, dir: &Path) -> Result<Made, NodeError> {
+        let cluster = Cluster::tolerating(self.f)
+            .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
         check_places(&replicas, &clients)?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
-            return Err(Trouble::new(Kind::Occupied, what)
+            return Err(NodeError::new(NodeErrorKind::Occupied, what)
                 .in_file(dir)
                 .next("choose another directory with --dir, or move this one away"));
         }
@@ -120,12 +120,12 @@ impl NewCluster {
         let draft = draft_of(dir);
         if draft.exists() {
             // From an interrupted attempt: its keys were never used.
-            fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+            fs::remove_dir_all(&draft).map_err(|error| NodeError::unwritable(&draft, &error))?;
         }
         let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
             let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
             let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
-            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| Trouble::unwritable(dir, &error))
+            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| NodeError::unwritable(dir, &error))
         });
         if made.is_err() {
             let _ = fs::remove_dir_all(&draft);
@@ -133,7 +133,7 @@ impl NewCluster {
         made.map(|()| Made { replicas, clients })
     }
 
-    fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+    fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, NodeError> {
         let local = Host { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: None };
         let counted = |host: Host| {
             let ports = (0..).map(|i: u16| host.port.unwrap_or(PORT).saturating_add(i));
@@ -155,8 +155,8 @@ impl NewCluster {
                     })
                     .collect())
             }
-            all => Err(Trouble::new(
-                Kind::Rule,
+            all => Err(NodeError::new(
+                NodeErrorKind::Rule,
                 format!("{} hosts for {} replicas (f = {})", all.len(), cluster.n(), self.f),
             )
             .at("--host")
@@ -181,7 +181,7 @@ impl NewCluster {
         cluster: Cluster,
         replicas: &[SocketAddr],
         clients: &[SocketAddr],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NodeError> {
         if let Some(parent) = draft.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             make_dir(parent)?;
         }
@@ -241,7 +241,7 @@ impl NewCluster {
 }
 
 /// Sees that every node has a place of its own.
-fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), Trouble> {
+fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), NodeError> {
     let mut seen = BTreeSet::new();
     let twice = replicas.iter().chain(clients).find(|address| address.port() == 0 || !seen.insert(**address));
     let Some(address) = twice else { return Ok(()) };
@@ -250,7 +250,7 @@ fn check_places(replicas: &[SocketAddr], clients: &[SocketAddr]) -> Result<(), T
     } else {
         format!("two nodes would be at {address}: ports end at {}", u16::MAX)
     };
-    Err(Trouble::new(Kind::Rule, what)
+    Err(NodeError::new(NodeErrorKind::Rule, what)
         .at("--host")
         .next("choose a lower first port, such as 7000, or other hosts"))
 }
@@ -273,19 +273,19 @@ pub(crate) fn draft_of(dir: &Path) -> PathBuf {
     dir.with_file_name(draft)
 }
 
-fn make_dir(path: &Path) -> Result<(), Trouble> {
+fn make_dir(path: &Path) -> Result<(), NodeError> {
     fs::create_dir_all(path)
-        .map_err(|error| Trouble::unwritable(path, &error).next("choose a writable directory with --dir"))
+        .map_err(|error| NodeError::unwritable(path, &error).next("choose a writable directory with --dir"))
 }
 
-pub(crate) fn make_private_dir(path: &Path) -> Result<(), Trouble> {
+pub(crate) fn make_private_dir(path: &Path) -> Result<(), NodeError> {
     make_dir(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-        .map_err(|error| Trouble::unwritable(path, &error))
+        .map_err(|error| NodeError::unwritable(path, &error))
 }
 
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Trouble> {
-    fs::write(path, text).map_err(|error| Trouble::unwritable(path, &error))
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), NodeError> {
+    fs::write(path, text).map_err(|error| NodeError::unwritable(path, &error))
 }
 
 #[cfg(test)]
@@ -306,7 +306,7 @@ mod tests {
             [&["127.0.0.1:0"][..], &["127.0.0.1:65533"], &["127.0.0.1:7000"; 4], &["127.0.0.1:65520"]]
         {
             let trouble = make(hosts, 10).unwrap_err();
-            assert_eq!(trouble.kind, Kind::Rule, "{hosts:?}: {trouble}");
+            assert_eq!(trouble.kind, NodeErrorKind::Rule, "{hosts:?}: {trouble}");
         }
         assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -17,8 +17,8 @@ use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClientId, Cluster, ClusterId, Principal, ReplicaId};
 use toml::de::DeTable;
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::hex::{hex, unhex};
-use crate::trouble::{Kind, Trouble};
 
 /// The version of the file's format.
 const FORMAT: &str = "1";
@@ -156,7 +156,7 @@ impl Members {
     /// # Errors
     ///
     /// The file cannot be read, or is not what `init` wrote.
-    pub fn read(path: &Path) -> Result<Self, Trouble> {
+    pub fn read(path: &Path) -> Result<Self, NodeError> {
         let text = crate::home::secret::read_text(path)?;
         Self::parse(&text).map_err(|trouble| {
             let next = "copy the file from another node: it is the same on all nodes";
@@ -164,8 +164,8 @@ impl Members {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, Trouble> {
-        let damaged = |what: String| Trouble::new(Kind::Unreadable, what);
+    fn parse(text: &str) -> Result<Self, NodeError> {
+        let damaged = |what: String| NodeError::new(NodeErrorKind::Unreadable, what);
         let table = DeTable::parse(text)
             .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
         let table = table.get_ref();
@@ -173,9 +173,9 @@ impl Members {
         let format = integer("format").ok_or_else(|| damaged("the key `format` is missing".to_owned()))?;
         if format != FORMAT {
             let what = format!("format {format}: this version reads format {FORMAT}");
-            return Err(Trouble::new(Kind::OtherFormat, what));
+            return Err(NodeError::new(NodeErrorKind::OtherFormat, what));
         }
-        let keys = |section: &str| -> Result<Vec<(String, [u8; 32])>, Trouble> {
+        let keys = |section: &str| -> Result<Vec<(String, [u8; 32])>, NodeError> {
             let section = table.get(section).and_then(|value| value.get_ref().as_table());
             let section = section.ok_or_else(|| damaged("a section is missing".to_owned()))?;
             let key = |(name, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<_>)| {
@@ -201,7 +201,7 @@ impl Members {
         let number = |name: &str| {
             client_number(name).ok_or_else(|| damaged(format!("`{name}` is not a client name: use client-N")))
         };
-        let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, Trouble> {
+        let numbered = |keys: Vec<(String, [u8; 32])>| -> Result<BTreeMap<u64, [u8; 32]>, NodeError> {
             keys.into_iter().map(|(name, key)| Ok((number(&name)?, key))).collect()
         };
         let clients = numbered(keys("clients")?)?;
@@ -318,6 +318,6 @@ mod tests {
     #[test]
     fn another_format_is_told_as_such() {
         let text = members().text().replace("format = 1", "format = 7");
-        assert_eq!(Members::parse(&text).unwrap_err().kind, Kind::OtherFormat);
+        assert_eq!(Members::parse(&text).unwrap_err().kind, NodeErrorKind::OtherFormat);
     }
 }

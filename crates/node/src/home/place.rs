@@ -7,27 +7,28 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use quorate_wire::ReplicaId;
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::patience::patiently;
-use crate::trouble::{Kind, Trouble};
 
 /// Returns the id of a directory's replica.
-pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, Trouble> {
+pub(crate) fn replica_of(dir: &Path) -> Result<ReplicaId, NodeError> {
     if !dir.is_dir() {
-        return Err(Trouble::new(Kind::Unreadable, "no such directory")
+        return Err(NodeError::new(NodeErrorKind::Unreadable, "no such directory")
             .in_file(dir)
             .next("create the directories of a cluster with quorate init"));
     }
-    let full = fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
+    let full = fs::canonicalize(dir).map_err(|error| NodeError::unreadable(dir, &error))?;
     let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let id = name.strip_prefix("replica-").and_then(|id| id.parse().ok()).map(ReplicaId);
     id.ok_or_else(|| {
-        Trouble::new(Kind::Unreadable, "not a replica's directory: its name is not replica-N").in_file(dir)
+        NodeError::new(NodeErrorKind::Unreadable, "not a replica's directory: its name is not replica-N")
+            .in_file(dir)
     })
 }
 
 /// Makes sure that no other process runs on a directory: two with one identity would contradict each other. And that
 /// nobody else gets at what is in it: a process that can open a lock can hold it.
-pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
+pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, NodeError> {
     let exposed = fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
     if exposed {
         // A directory of an earlier version. Who may not change it may run here all the same.
@@ -35,15 +36,18 @@ pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, Trouble> {
     }
     let path = dir.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file
-        .map_err(|error| Trouble::unwritable(&path, &error).next("give this user write permission there"))?;
+    let file = file.map_err(|error| {
+        NodeError::unwritable(&path, &error).next("give this user write permission there")
+    })?;
     let mut open = Some(file);
     let taken = patiently(|| {
         let file = open.take().ok_or(())?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| open = Some(file))
     });
     taken.map_err(|()| {
-        Trouble::new(Kind::InUse, "another process uses this directory").in_file(dir).next("stop it first")
+        NodeError::new(NodeErrorKind::InUse, "another process uses this directory")
+            .in_file(dir)
+            .next("stop it first")
     })
 }
 
@@ -60,7 +64,7 @@ mod tests {
         let held = lock(dir.path()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(dir.path()), mode(&dir.path().join("lock"))), (0o700, 0o600));
-        assert_eq!(lock(dir.path()).unwrap_err().kind, Kind::InUse);
+        assert_eq!(lock(dir.path()).unwrap_err().kind, NodeErrorKind::InUse);
         drop(held);
     }
 }

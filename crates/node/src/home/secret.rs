@@ -7,8 +7,8 @@ use std::path::Path;
 
 use quorate_wire::sign::{PublicKey, Signer};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::hex::{hex, unhex};
-use crate::trouble::{Kind, Trouble};
 
 /// The first line of a key file.
 const TITLE: &str = "quorate ed25519 secret 1";
@@ -25,21 +25,21 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 ///
 /// The machine has no source of randomness.
-pub(crate) fn entropy() -> Result<[u8; 32], Trouble> {
+pub(crate) fn entropy() -> Result<[u8; 32], NodeError> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; 32];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Trouble::unreadable(path, &error))?;
+    read.map_err(|error| NodeError::unreadable(path, &error))?;
     Ok(bytes)
 }
 
 /// Reads a file that somebody has written: of a size that such a file has, and no pipe or device, which may never end.
-pub(crate) fn read_text(path: &Path) -> Result<String, Trouble> {
-    let unreadable = |error| Trouble::unreadable(path, &error);
+pub(crate) fn read_text(path: &Path) -> Result<String, NodeError> {
+    let unreadable = |error| NodeError::unreadable(path, &error);
     let found = std::fs::metadata(path).map_err(unreadable)?;
     if !found.is_file() || found.len() > TEXT_BYTES_MAX {
         let what = format!("not a regular file of at most {} KiB", TEXT_BYTES_MAX >> 10);
-        return Err(Trouble::new(Kind::Unreadable, what)
+        return Err(NodeError::new(NodeErrorKind::Unreadable, what)
             .in_file(path)
             .next("put the file back that `quorate init` made, from a copy or another node"));
     }
@@ -50,7 +50,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Trouble> {
 }
 
 /// Writes a new signing key to a file and returns its public half.
-pub(crate) fn create(path: &Path) -> Result<[u8; 32], Trouble> {
+pub(crate) fn create(path: &Path) -> Result<[u8; 32], NodeError> {
     let seed = entropy()?;
     let text = format!("{TITLE}\n{}\n", hex(&seed));
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
@@ -58,7 +58,7 @@ pub(crate) fn create(path: &Path) -> Result<[u8; 32], Trouble> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.map_err(|error| Trouble::unwritable(path, &error))?;
+    written.map_err(|error| NodeError::unwritable(path, &error))?;
     let PublicKey::Ed25519(public) = Signer::ed25519(seed).public() else {
         unreachable!("an Ed25519 signer has an Ed25519 key")
     };
@@ -66,20 +66,20 @@ pub(crate) fn create(path: &Path) -> Result<[u8; 32], Trouble> {
 }
 
 /// Reads the signing key in a file, whose public half is `public`.
-pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, Trouble> {
-    let unreadable = |error| Trouble::unreadable(path, &error);
+pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, NodeError> {
+    let unreadable = |error| NodeError::unreadable(path, &error);
     let mut file = File::open(path).map_err(unreadable)?;
     let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let what = format!("key file can be read or written by others (mode {mode:04o})");
         let next = format!("chmod 600 {}", path.display());
-        return Err(Trouble::new(Kind::Exposed, what).in_file(path).next(next));
+        return Err(NodeError::new(NodeErrorKind::Exposed, what).in_file(path).next(next));
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(unreadable)?;
     let seed = text.strip_prefix(TITLE).map(str::trim).and_then(unhex);
     let wrong = |what: &str| {
-        Trouble::new(Kind::WrongKey, what)
+        NodeError::new(NodeErrorKind::WrongKey, what)
             .in_file(path)
             .next("restore the file from a backup; without the key this node cannot take part")
     };
@@ -92,15 +92,15 @@ pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, Trouble> {
 
 /// Returns and stores a time for the keys of this start. It is later than those of all earlier starts, even if the
 /// clock was set back (KX-1).
-pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
+pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, NodeError> {
     let before = std::fs::read_to_string(dir.join(TIME)).ok();
     let before = before.and_then(|text| text.trim().parse::<u64>().ok());
     let time = before.map_or(wall_ns, |before| before.saturating_add(1).max(wall_ns));
     if time > TIME_MAX {
         // Keys of this time would be the last ones that anybody takes.
         let path = dir.join(TIME);
-        return Err(Trouble::new(
-            Kind::Unreadable,
+        return Err(NodeError::new(
+            NodeErrorKind::Unreadable,
             "the time in it is centuries ahead: it is damaged, or the clock was",
         )
         .in_file(&path)
@@ -112,7 +112,7 @@ pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, Trouble> {
 
 /// Takes `count` numbers that no earlier start has taken, at `wall_ns` or above, and returns the first and the first
 /// that is not among them. They are on disk as taken.
-pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64, u64), Trouble> {
+pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64, u64), NodeError> {
     let path = dir.join(TIME);
     let before = match std::fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse::<u64>() {
@@ -121,7 +121,7 @@ pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64
             Err(_) => return Err(bad_time(&path, "not a number, or a damaged one")),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
-        Err(error) => return Err(Trouble::unreadable(&path, &error)),
+        Err(error) => return Err(NodeError::unreadable(&path, &error)),
     };
     let first = before.max(wall_ns);
     let below = first.checked_add(count).filter(|below| *below < u64::MAX);
@@ -130,13 +130,15 @@ pub(crate) fn reserve_block(dir: &Path, wall_ns: u64, count: u64) -> Result<(u64
     Ok((first, below))
 }
 
-fn bad_time(path: &Path, what: &str) -> Trouble {
+fn bad_time(path: &Path, what: &str) -> NodeError {
     let next = "write the time of day in nanoseconds since 1970 into it, later than any that this client can have used";
-    Trouble::new(Kind::Timestamps, format!("the client's timestamps: {what}")).in_file(path).next(next)
+    NodeError::new(NodeErrorKind::Timestamps, format!("the client's timestamps: {what}"))
+        .in_file(path)
+        .next(next)
 }
 
 /// Notes a number, so that it stands there after a loss of power.
-pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), NodeError> {
     let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
@@ -145,14 +147,14 @@ pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), Trouble> {
         std::fs::rename(&draft, &path)?;
         File::open(dir.join("keys"))?.sync_all()
     };
-    write().map_err(|error| Trouble::unwritable(&path, &error))
+    write().map_err(|error| NodeError::unwritable(&path, &error))
 }
 
 /// Notes the time of the newest session keys.
-pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), NodeError> {
     let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
     let written = std::fs::write(&draft, format!("{time}\n")).and_then(|()| std::fs::rename(&draft, &path));
-    written.map_err(|error| Trouble::unwritable(&path, &error))
+    written.map_err(|error| NodeError::unwritable(&path, &error))
 }
 
 #[cfg(test)]
@@ -166,14 +168,17 @@ mod tests {
         let path = dir.path().join("replica.key");
         let public = create(&path).unwrap();
         assert_eq!(read(&path, &public).unwrap().public(), PublicKey::Ed25519(public));
-        assert_eq!(create(&path).unwrap_err().kind, Kind::Unwritable, "a key is never overwritten");
+        assert_eq!(create(&path).unwrap_err().kind, NodeErrorKind::Unwritable, "a key is never overwritten");
         let good = std::fs::read(&path).unwrap();
         for at in 0..good.len() - 1 {
             let mut bad = good.clone();
             bad[at] ^= 2;
             std::fs::write(&path, &bad).unwrap();
             assert!(
-                matches!(read(&path, &public).unwrap_err().kind, Kind::WrongKey | Kind::Unreadable),
+                matches!(
+                    read(&path, &public).unwrap_err().kind,
+                    NodeErrorKind::WrongKey | NodeErrorKind::Unreadable
+                ),
                 "at {at}"
             );
         }
@@ -188,7 +193,7 @@ mod tests {
         std::fs::write(&text, "a").unwrap();
         assert_eq!(read_text(&text).unwrap(), "a");
         for path in [&pipe, Path::new("/dev/zero"), dir.path(), &dir.path().join("none")] {
-            assert_eq!(read_text(path).unwrap_err().kind, Kind::Unreadable, "{}", path.display());
+            assert_eq!(read_text(path).unwrap_err().kind, NodeErrorKind::Unreadable, "{}", path.display());
         }
         File::create(&text).unwrap().set_len(TEXT_BYTES_MAX + 1).unwrap();
         assert!(read_text(&text).unwrap_err().next.is_some());
@@ -224,7 +229,7 @@ mod tests {
         for mode in [0o644, 0o640, 0o602] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let trouble = read(&path, &public).unwrap_err();
-            assert_eq!(trouble.kind, Kind::Exposed);
+            assert_eq!(trouble.kind, NodeErrorKind::Exposed);
             assert!(trouble.next.unwrap().starts_with("chmod 600 "));
         }
     }

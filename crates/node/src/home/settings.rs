@@ -18,10 +18,10 @@ pub use self::given::{configure, protocol_keys};
 use self::keys::{KEYS, nearest};
 pub use self::shared::Shared;
 use self::value::Value;
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{client_name, client_number};
 use crate::home::secret;
 pub use crate::services::ServiceName;
-use crate::trouble::{Kind, Trouble};
 
 mod exports;
 mod fields;
@@ -41,7 +41,7 @@ impl Settings {
         own: Principal,
         cluster: Cluster,
         cluster_id: ClusterId,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NodeError> {
         let text = secret::read_text(path)?;
         Self::parse(path, &text, own, cluster, cluster_id)
     }
@@ -52,11 +52,11 @@ impl Settings {
         own: Principal,
         cluster: Cluster,
         cluster_id: ClusterId,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NodeError> {
         let file = File { path, text };
         let table = DeTable::parse(text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
-            file.trouble(Kind::Unreadable, error.message().to_owned(), &span, "")
+            file.trouble(NodeErrorKind::Unreadable, error.message().to_owned(), &span, "")
         })?;
         let replicas = file.replicas(table.get_ref(), cluster)?;
         let listen = file.listen(table.get_ref())?;
@@ -74,7 +74,7 @@ impl Settings {
             let (key, what) = given::broken_rule(&error);
             let near = text.lines().position(|line| line.trim_start().starts_with(&key));
             let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
-            return Err(Trouble::new(Kind::Rule, what).at(format!("{}{place}", path.display())));
+            return Err(NodeError::new(NodeErrorKind::Rule, what).at(format!("{}{place}", path.display())));
         }
         Ok(settings)
     }
@@ -119,11 +119,17 @@ struct File<'a> {
     text: &'a str,
 }
 
-type Entry<'a> = Spanned<DeValue<'a>>;
+type TomlValue<'a> = Spanned<DeValue<'a>>;
 
 impl File<'_> {
     /// Returns an error that shows its place in the file.
-    fn trouble(&self, kind: Kind, what: String, span: &std::ops::Range<usize>, note: &str) -> Trouble {
+    fn trouble(
+        &self,
+        kind: NodeErrorKind,
+        what: String,
+        span: &std::ops::Range<usize>,
+        note: &str,
+    ) -> NodeError {
         let start = span.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or("");
         let number = before.matches('\n').count() + 1;
@@ -136,35 +142,45 @@ impl File<'_> {
             self.path.display(),
             if note.is_empty() { "" } else { " " }
         );
-        Trouble::new(kind, what).at(place)
+        NodeError::new(kind, what).at(place)
     }
 
-    fn listen(&self, table: &DeTable<'_>) -> Result<SocketAddr, Trouble> {
+    fn listen(&self, table: &DeTable<'_>) -> Result<SocketAddr, NodeError> {
         match table.get("listen") {
             Some(value) => self.address("listen", value),
             None => Err(self.missing("listen")),
         }
     }
 
-    fn missing(&self, key: &str) -> Trouble {
-        Trouble::new(Kind::Setting, format!("the key `{key}` is missing")).in_file(self.path)
+    fn missing(&self, key: &str) -> NodeError {
+        NodeError::new(NodeErrorKind::Setting, format!("the key `{key}` is missing")).in_file(self.path)
     }
 
-    fn address(&self, key: &str, value: &Entry<'_>) -> Result<SocketAddr, Trouble> {
+    fn address(&self, key: &str, value: &TomlValue<'_>) -> Result<SocketAddr, NodeError> {
         let text = value.get_ref().as_str();
         text.and_then(|text| text.parse().ok()).ok_or_else(|| {
             let what = format!("invalid value for `{key}`");
-            self.trouble(Kind::Value, what, &value.span(), "expected \"IP:PORT\", such as \"127.0.0.1:7000\"")
+            self.trouble(
+                NodeErrorKind::Value,
+                what,
+                &value.span(),
+                "expected \"IP:PORT\", such as \"127.0.0.1:7000\"",
+            )
         })
     }
 
-    fn table<'a, 'b>(&self, key: &str, value: &'a Entry<'b>) -> Result<&'a DeTable<'b>, Trouble> {
+    fn table<'a, 'b>(&self, key: &str, value: &'a TomlValue<'b>) -> Result<&'a DeTable<'b>, NodeError> {
         value.get_ref().as_table().ok_or_else(|| {
-            self.trouble(Kind::Value, format!("`{key}` is not a table"), &value.span(), "expected a table")
+            self.trouble(
+                NodeErrorKind::Value,
+                format!("`{key}` is not a table"),
+                &value.span(),
+                "expected a table",
+            )
         })
     }
 
-    fn replicas(&self, table: &DeTable<'_>, cluster: Cluster) -> Result<Vec<SocketAddr>, Trouble> {
+    fn replicas(&self, table: &DeTable<'_>, cluster: Cluster) -> Result<Vec<SocketAddr>, NodeError> {
         let value = table.get("replicas").ok_or_else(|| self.missing("replicas"))?;
         let table = self.table("replicas", value)?;
         for (name, _) in table {
@@ -172,7 +188,7 @@ impl File<'_> {
             if !known {
                 let what = format!("no replica `{}` in this cluster", name.get_ref());
                 let note = format!("n = {}: r0 to r{}", cluster.n(), cluster.n() - 1);
-                return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+                return Err(self.trouble(NodeErrorKind::Setting, what, &name.span(), &note));
             }
         }
         let address = |id: quorate_wire::ReplicaId| {
@@ -183,13 +199,13 @@ impl File<'_> {
         cluster.replicas().map(address).collect()
     }
 
-    fn clients(&self, value: &Entry<'_>) -> Result<BTreeMap<u64, SocketAddr>, Trouble> {
+    fn clients(&self, value: &TomlValue<'_>) -> Result<BTreeMap<u64, SocketAddr>, NodeError> {
         let mut clients = BTreeMap::new();
         for (name, value) in self.table("clients", value)? {
             let Some(number) = client_number(name.get_ref()) else {
                 let what = format!("`{}` is not a client name", name.get_ref());
                 return Err(self.trouble(
-                    Kind::Setting,
+                    NodeErrorKind::Setting,
                     what,
                     &name.span(),
                     "expected client-0, client-1, ...",
@@ -205,9 +221,9 @@ impl File<'_> {
         &self,
         settings: &mut Settings,
         name: &Spanned<std::borrow::Cow<'_, str>>,
-        value: &Entry<'_>,
+        value: &TomlValue<'_>,
         own: Principal,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NodeError> {
         let typed = name.get_ref().as_ref();
         let mut keys = KEYS.iter().filter(|key| matches!(own, Principal::Replica(_)) || !key.replicas_only);
         let Some(key) = keys.find(|key| key.name == typed) else {
@@ -218,12 +234,12 @@ impl File<'_> {
                 }
                 None => "no key has a similar name".to_owned(),
             };
-            return Err(self.trouble(Kind::Setting, what, &name.span(), &note));
+            return Err(self.trouble(NodeErrorKind::Setting, what, &name.span(), &note));
         };
         (key.set)(settings, Value::of(value.get_ref())).ok_or_else(|| {
             let what = format!("invalid value for `{typed}`");
             let note = format!("expected {} (default {})", key.takes, key.default);
-            self.trouble(Kind::Value, what, &value.span(), &note)
+            self.trouble(NodeErrorKind::Value, what, &value.span(), &note)
         })?;
         if let Some(text) = self.text.get(value.span()).filter(|_| key.shared) {
             settings.written.insert(key.name, text.to_owned());

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use quorate_wire::Timestamp;
 
+use crate::error::NodeError;
 use crate::home::secret;
-use crate::trouble::Trouble;
 
 /// How many timestamps are taken at a time.
 const BLOCK: u64 = 1 << 20;
@@ -33,7 +33,7 @@ impl Timestamps {
     /// # Errors
     ///
     /// It cannot be kept. Nothing may be used then.
-    pub(crate) fn open(dir: &Path, wall_ns: u64) -> Result<Self, Trouble> {
+    pub(crate) fn open(dir: &Path, wall_ns: u64) -> Result<Self, NodeError> {
         let (next, below) = secret::reserve_block(dir, wall_ns, BLOCK)?;
         Ok(Self { next, below, dir: Some(dir.to_path_buf()) })
     }

@@ -6,13 +6,17 @@ use std::path::Path;
 use quorate_process::Directory;
 use quorate_wire::frame::PACKED_BYTES_MAX;
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::net::ports::{Port, holder};
 use crate::net::socket::Socket;
 use crate::patience::patiently;
-use crate::trouble::{Kind, Trouble};
 
 /// Binds the ports of a node.
-pub(crate) fn open_socket(listen: SocketAddr, directory: &Directory, file: &Path) -> Result<Socket, Trouble> {
+pub(crate) fn open_socket(
+    listen: SocketAddr,
+    directory: &Directory,
+    file: &Path,
+) -> Result<Socket, NodeError> {
     open_socket_above(listen, directory, file, PACKED_BYTES_MAX)
 }
 
@@ -22,7 +26,7 @@ pub(crate) fn open_socket_above(
     directory: &Directory,
     file: &Path,
     above: usize,
-) -> Result<Socket, Trouble> {
+) -> Result<Socket, NodeError> {
     let opened = patiently(|| {
         let mut socket = Socket::open(listen, directory)?;
         socket.open_side_channel_above(directory, above)?;
@@ -39,11 +43,11 @@ pub(crate) fn open_socket_above(
                 "stop the other process (ss -ulpn 'sport = {port}'), or choose another port: `listen` in node.toml, \
                                 and [replicas] in the node.toml of every other node"
             );
-            Trouble::new(Kind::Taken, format!("port {port} is taken{by}")).next(next)
+            NodeError::new(NodeErrorKind::Taken, format!("port {port} is taken{by}")).next(next)
         } else if error.kind() == std::io::ErrorKind::AddrNotAvailable {
-            Trouble::new(Kind::Rule, format!("{} is not an address of this machine", listen.ip()))
+            NodeError::new(NodeErrorKind::Rule, format!("{} is not an address of this machine", listen.ip()))
         } else {
-            Trouble::new(Kind::Network, format!("cannot listen: {error}"))
+            NodeError::new(NodeErrorKind::Network, format!("cannot listen: {error}"))
         };
         trouble.at(place)
     })

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
 
 /// Wakes one thread. Costs one read of a flag while that thread is awake.
 #[derive(Clone, Debug)]
@@ -27,13 +27,14 @@ impl Waker {
     /// # Errors
     ///
     /// There are too many open files.
-    pub fn new() -> Result<Self, Trouble> {
+    pub fn new() -> Result<Self, NodeError> {
         let pair = UnixStream::pair().and_then(|(near, far)| {
             near.set_nonblocking(true)?;
             far.set_nonblocking(true)?;
             Ok(Inner { sleeps: AtomicBool::new(false), near, far })
         });
-        let inner = pair.map_err(|error| Trouble::new(Kind::Network, format!("no pipe: {error}")))?;
+        let inner =
+            pair.map_err(|error| NodeError::new(NodeErrorKind::Network, format!("no pipe: {error}")))?;
         Ok(Self { inner: Arc::new(inner) })
     }
 

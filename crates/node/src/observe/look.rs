@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use quorate_wire::Cluster;
 
 use super::model::{Picture, Reading, judge};
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::client_number;
 use crate::run::caller::{Caller, CallerOptions, Heard};
 use crate::run::client_node::ClientNode;
 use crate::services::ServiceName;
-use crate::trouble::{Kind, Trouble};
 
 /// A replica is silent after this time without an answer.
 pub const PATIENCE: Duration = Duration::from_millis(700);
@@ -46,10 +46,10 @@ impl Observer {
     /// # Errors
     ///
     /// No client's directory exists, none of them is free, or one is invalid.
-    pub fn open(dir: &Path) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path) -> Result<Self, NodeError> {
         let mut names: Vec<(u64, PathBuf)> = Vec::new();
         let entries = std::fs::read_dir(dir).map_err(|error| {
-            Trouble::unreadable(dir, &error).next("name the cluster's directory with --dir")
+            NodeError::unreadable(dir, &error).next("name the cluster's directory with --dir")
         })?;
         for entry in entries.flatten() {
             if let Some(number) = entry.file_name().to_str().and_then(client_number) {
@@ -61,20 +61,25 @@ impl Observer {
         for (_, path) in &names {
             match ClientNode::open(path) {
                 Ok(node) => return Self::start(node, dir),
-                Err(trouble) if matches!(trouble.kind, Kind::InUse | Kind::Taken) => last = Some(trouble),
+                Err(trouble) if matches!(trouble.kind, NodeErrorKind::InUse | NodeErrorKind::Taken) => {
+                    last = Some(trouble);
+                }
                 Err(trouble) => return Err(trouble),
             }
         }
         Err(match last {
-            Some(trouble) => Trouble {
+            Some(trouble) => NodeError {
                 what: format!("all {} clients of this cluster are in use", names.len()),
                 ..trouble
                     .in_file(dir)
                     .next("stop a program that uses one, or open http://127.0.0.1:9640 if `quorate up` runs")
             },
-            None => Trouble::new(Kind::Unreadable, "no client's directory found: client-0, client-1, ...")
-                .in_file(dir)
-                .next("name the cluster's directory with --dir"),
+            None => NodeError::new(
+                NodeErrorKind::Unreadable,
+                "no client's directory found: client-0, client-1, ...",
+            )
+            .in_file(dir)
+            .next("name the cluster's directory with --dir"),
         })
     }
 
@@ -83,7 +88,7 @@ impl Observer {
     /// # Errors
     ///
     /// As [`Caller::start`].
-    pub fn start(node: ClientNode, dir: &Path) -> Result<Self, Trouble> {
+    pub fn start(node: ClientNode, dir: &Path) -> Result<Self, NodeError> {
         let options = CallerOptions { lanes: 2, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
         let addresses = node.settings().replicas.clone();

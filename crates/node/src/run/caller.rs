@@ -27,12 +27,12 @@ pub use quorate_wire::message::OPERATION_BYTES_MAX;
 mod error;
 
 pub use self::error::{CallError, RequestId};
+use crate::error::{NodeError, NodeErrorKind};
 use crate::net::idle::Idle;
 use crate::net::wake::Waker;
 use crate::run::client::End;
 use crate::run::client_node::{ClientNode, OpenClient};
 use crate::run::clock::Clock;
-use crate::trouble::{Kind, Trouble};
 
 mod asking;
 
@@ -65,7 +65,7 @@ impl Default for CallerOptions {
     }
 }
 
-type Outcome = Result<Vec<u8>, CallError>;
+type CallOutcome = Result<Vec<u8>, CallError>;
 
 /// One operation, from its invocation to its outcome.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ struct Call {
 
 #[derive(Debug, Default)]
 struct CallState {
-    outcome: Option<Outcome>,
+    outcome: Option<CallOutcome>,
     /// The deadline has passed.
     overdue: bool,
     task: Option<task::Waker>,
@@ -98,13 +98,13 @@ impl Call {
         }
     }
 
-    fn finish(&self, outcome: Outcome) {
+    fn finish(&self, outcome: CallOutcome) {
         self.set(|state| {
             state.outcome.get_or_insert(outcome);
         });
     }
 
-    fn take(&self, state: &mut CallState) -> Option<Outcome> {
+    fn take(&self, state: &mut CallState) -> Option<CallOutcome> {
         match state.outcome.take() {
             None if state.overdue => Some(Err(CallError::Unknown { request: self.id })),
             outcome => outcome,
@@ -199,7 +199,7 @@ impl Caller {
     /// # Errors
     ///
     /// As [`ClientNode::open`].
-    pub fn open(dir: &Path, options: CallerOptions) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, options: CallerOptions) -> Result<Self, NodeError> {
         Self::start(ClientNode::open(dir)?.with_lanes(options.lanes), options)
     }
 
@@ -208,7 +208,7 @@ impl Caller {
     /// # Errors
     ///
     /// There are too many open files or threads.
-    pub fn start(client: OpenClient, options: CallerOptions) -> Result<Self, Trouble> {
+    pub fn start(client: OpenClient, options: CallerOptions) -> Result<Self, NodeError> {
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
@@ -230,7 +230,7 @@ impl Caller {
         };
         let thread = std::thread::Builder::new().name("quorate-client".to_owned());
         let thread = thread.spawn(move || worker.run()).map_err(|error| {
-            Trouble::new(Kind::Network, format!("cannot start the client's thread: {error}"))
+            NodeError::new(NodeErrorKind::Network, format!("cannot start the client's thread: {error}"))
         })?;
         let (next_id, deadline) = (AtomicU64::new(1), options.deadline);
         Ok(Self { shared, thread: Some(thread), next_id, deadline, unknown, n })

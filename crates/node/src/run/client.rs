@@ -80,7 +80,7 @@ struct Lane {
 
 /// The lanes of one client with their authenticator. See the module.
 #[derive(Debug)]
-pub struct ClientDrive<M: Meter = ()> {
+pub struct ClientProcess<M: Meter = ()> {
     cluster: Cluster,
     endpoint: Endpoint,
     lanes: Vec<Lane>,
@@ -107,7 +107,7 @@ pub struct ClientDrive<M: Meter = ()> {
     frame: Vec<u8>,
 }
 
-impl<M: Meter> ClientDrive<M> {
+impl<M: Meter> ClientProcess<M> {
     /// Returns `lanes` lanes of the client principal of this authenticator. `first` is above every timestamp that one
     /// of them has ever used.
     pub fn new(

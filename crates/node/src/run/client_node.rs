@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::Flock;
 use quorate_wire::{Door, Principal};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_number};
 use crate::home::place::lock;
 use crate::home::secret;
@@ -14,10 +15,9 @@ use crate::home::timestamps::Timestamps;
 use crate::net::idle::Waiting;
 use crate::net::open::open_socket;
 use crate::net::socket::Socket;
-use crate::run::client::ClientDrive;
+use crate::run::client::ClientProcess;
 use crate::run::client::ledger::Ledger;
 use crate::run::clock::Clock;
-use crate::trouble::{Kind, Trouble};
 use quorate_process::Directory;
 
 /// A client's identity, settings and sockets.
@@ -38,7 +38,7 @@ pub struct ClientNode {
 #[derive(Debug)]
 pub struct OpenClient {
     /// Its lanes.
-    pub drive: ClientDrive,
+    pub drive: ClientProcess,
     /// Its sockets.
     pub socket: Socket,
     /// How it waits.
@@ -54,23 +54,23 @@ impl ClientNode {
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the identity.
     /// Nothing has changed then.
-    pub fn open(dir: &Path) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path) -> Result<Self, NodeError> {
         if !dir.is_dir() {
-            return Err(Trouble::new(Kind::Unreadable, "no such directory")
+            return Err(NodeError::new(NodeErrorKind::Unreadable, "no such directory")
                 .in_file(dir)
                 .next("create the directories of a cluster with quorate init"));
         }
-        let full = std::fs::canonicalize(dir).map_err(|error| Trouble::unreadable(dir, &error))?;
+        let full = std::fs::canonicalize(dir).map_err(|error| NodeError::unreadable(dir, &error))?;
         let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");
         let Some(number) = client_number(name) else {
             let what = "not a client's directory: its name is not client-0, client-1, ...";
-            return Err(Trouble::new(Kind::Unreadable, what).in_file(dir));
+            return Err(NodeError::new(NodeErrorKind::Unreadable, what).in_file(dir));
         };
         let own = client_identity(number);
         let members = Members::read(&dir.join("cluster.toml"))?;
         let Some(public) = members.key_of(own) else {
             let what = format!("{name} is not a member of this cluster");
-            return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
+            return Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("cluster.toml")));
         };
         let cluster_id = members.cluster_id();
         let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, cluster_id)?;
@@ -109,7 +109,7 @@ impl ClientNode {
     /// Returns the client with this number of lanes, each with at most one operation in progress.
     pub fn with_lanes(self, lanes: u16) -> OpenClient {
         let Self { settings, door, directory, socket, timestamps, dir, lock, .. } = self;
-        let mut drive = ClientDrive::new(&settings.config, door, lanes, directory, timestamps, ());
+        let mut drive = ClientProcess::new(&settings.config, door, lanes, directory, timestamps, ());
         drive.keep_evidence(Ledger::keep(&dir));
         OpenClient { drive, socket, waiting: settings.waiting, lock }
     }

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
 use crate::home::members::{Members, client_identity, client_name, principal};
 use crate::home::secret;
 use crate::home::settings::Settings;
 use crate::run::caller::{CallError, Caller};
 use crate::run::client_node::ClientNode;
-use crate::trouble::{Kind, Trouble};
 
 /// The directory of a client that may not be in the client registry yet.
 #[derive(Clone, Debug)]
@@ -45,20 +45,22 @@ pub fn recruit(
     number: u64,
     listen: Option<SocketAddr>,
     administrator: &ClientNode,
-) -> Result<Recruit, Trouble> {
+) -> Result<Recruit, NodeError> {
     let (path, own) = (client_dir(dir, number), client_identity(number));
     if path.exists() {
         let members = Members::read(&path.join("cluster.toml"))?;
         let settings = Settings::read(&path.join("node.toml"), own, members.cluster, members.cluster_id())?;
         let Some(key) = members.key_of(own).copied() else {
             let what = "the directory exists, and is not this client's";
-            return Err(Trouble::new(Kind::Occupied, what).in_file(&path).next("move it away"));
+            return Err(NodeError::new(NodeErrorKind::Occupied, what).in_file(&path).next("move it away"));
         };
         secret::read(&path.join("keys/client.key"), &key)?;
         if listen.is_some_and(|listen| listen != settings.listen) {
             let what = format!("{} listens on {}", client_name(number), settings.listen);
             let next = "change `listen` in that file first, then give the same address";
-            return Err(Trouble::new(Kind::Occupied, what).in_file(&path.join("node.toml")).next(next));
+            return Err(NodeError::new(NodeErrorKind::Occupied, what)
+                .in_file(&path.join("node.toml"))
+                .next(next));
         }
         return Ok(Recruit { number, dir: path, key, listen: settings.listen, was_there: true });
     }
@@ -72,13 +74,13 @@ pub fn recruit(
     let draft = draft_of(&path);
     if draft.exists() {
         // From an interrupted attempt: its key is not known to anyone.
-        fs::remove_dir_all(&draft).map_err(|error| Trouble::unwritable(&draft, &error))?;
+        fs::remove_dir_all(&draft).map_err(|error| NodeError::unwritable(&draft, &error))?;
     }
     let made = write(&draft, number, listen, administrator).and_then(|key| {
-        fs::rename(&draft, &path).map_err(|error| Trouble::unwritable(&path, &error))?;
+        fs::rename(&draft, &path).map_err(|error| NodeError::unwritable(&path, &error))?;
         fs::File::open(dir)
             .and_then(|dir| dir.sync_all())
-            .map_err(|error| Trouble::unwritable(dir, &error))?;
+            .map_err(|error| NodeError::unwritable(dir, &error))?;
         Ok(key)
     });
     if made.is_err() {
@@ -92,9 +94,9 @@ fn write(
     number: u64,
     listen: SocketAddr,
     administrator: &ClientNode,
-) -> Result<[u8; 32], Trouble> {
+) -> Result<[u8; 32], NodeError> {
     let (keys, own) = (draft.join("keys"), client_identity(number));
-    fs::create_dir(draft).map_err(|error| Trouble::unwritable(draft, &error))?;
+    fs::create_dir(draft).map_err(|error| NodeError::unwritable(draft, &error))?;
     make_private_dir(&keys)?;
     let key = secret::create(&keys.join("client.key"))?;
     let mut members = administrator.members().clone();

@@ -10,6 +10,7 @@ use quorate_wire::Principal;
 use quorate_wire::auth::{Authenticator, Protocol};
 use quorate_wire::sign::{PublicKey, Signer, Verifier};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity};
 use crate::home::place::lock;
 use crate::home::secret;
@@ -18,7 +19,6 @@ use crate::net::open::open_socket_above;
 use crate::net::socket::Socket;
 use crate::run::clock::Clock;
 use crate::run::replica::pin;
-use crate::trouble::{Kind, Trouble};
 use quorate_process::Directory;
 
 /// What a server writes to disk before it answers.
@@ -73,12 +73,12 @@ impl Member {
     /// # Errors
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
-    pub fn open(dir: &Path, own: Principal, epoch: u32, above: usize) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path, own: Principal, epoch: u32, above: usize) -> Result<Self, NodeError> {
         let listed = dir.join("cluster.toml");
         let members = Members::read(&listed)?;
         let Some(public) = members.key_of(own) else {
             let what = format!("{own} is not a member of this cluster");
-            return Err(Trouble::new(Kind::Rule, what).in_file(&listed));
+            return Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&listed));
         };
         let cluster_id = members.cluster_id();
         let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, cluster_id)?;
@@ -117,7 +117,7 @@ impl Member {
     /// # Errors
     ///
     /// The core is not available to this process.
-    pub fn pin(&self) -> Result<(), Trouble> {
+    pub fn pin(&self) -> Result<(), NodeError> {
         self.settings.core.map_or(Ok(()), pin)
     }
 
@@ -126,17 +126,17 @@ impl Member {
     /// # Errors
     ///
     /// The file with it is damaged or cannot be written.
-    pub fn count_start(&self) -> Result<u32, Trouble> {
+    pub fn count_start(&self) -> Result<u32, NodeError> {
         let (path, draft) = (self.dir.join("keys/starts"), self.dir.join("keys/starts.new"));
         let before = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse::<u32>().ok(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(0),
-            Err(error) => return Err(Trouble::unreadable(&path, &error)),
+            Err(error) => return Err(NodeError::unreadable(&path, &error)),
         };
         let next = before.and_then(|before| before.checked_add(1)).ok_or_else(|| {
             let what = "the number of this client's starts: not a number, or a damaged one";
             let next = "write a number into it that is above that of every earlier start";
-            Trouble::new(Kind::Unreadable, what).in_file(&path).next(next)
+            NodeError::new(NodeErrorKind::Unreadable, what).in_file(&path).next(next)
         })?;
         let write = || {
             let mut file = File::create(&draft)?;
@@ -145,7 +145,7 @@ impl Member {
             fs::rename(&draft, &path)?;
             File::open(self.dir.join("keys"))?.sync_all()
         };
-        write().map_err(|error| Trouble::unwritable(&path, &error))?;
+        write().map_err(|error| NodeError::unwritable(&path, &error))?;
         Ok(next)
     }
 
@@ -154,7 +154,7 @@ impl Member {
     /// # Errors
     ///
     /// The machine has no source of randomness.
-    pub fn fresh() -> Result<[u8; 32], Trouble> {
+    pub fn fresh() -> Result<[u8; 32], NodeError> {
         secret::entropy()
     }
 
@@ -163,7 +163,7 @@ impl Member {
     /// # Errors
     ///
     /// The directory cannot be written.
-    pub fn note_key_time(dir: &Path, time: u64) -> Result<(), Trouble> {
+    pub fn note_key_time(dir: &Path, time: u64) -> Result<(), NodeError> {
         secret::note_time(dir, time)
     }
 

@@ -21,6 +21,7 @@ use quorate_wire::sign::Signer;
 use quorate_wire::{Door, Principal, ReplicaId};
 use tracing::{info, warn};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity};
 use crate::home::place::{lock, replica_of};
 use crate::home::secret;
@@ -33,7 +34,6 @@ use crate::run::surroundings::Surroundings;
 use crate::run::watch::Watch;
 use crate::services::{self, Taker};
 use crate::storage::{Disk, Paged, Past, Storage};
-use crate::trouble::{Kind, Trouble};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -61,13 +61,13 @@ impl ReplicaNode {
     ///
     /// A file is missing, invalid, or accessible to other users; a port is taken; another process uses the directory.
     /// Nothing has changed then.
-    pub fn open(dir: &Path) -> Result<Self, Trouble> {
+    pub fn open(dir: &Path) -> Result<Self, NodeError> {
         let id = replica_of(dir)?;
         let members = Members::read(&dir.join("cluster.toml"))?;
         let own = Principal::Replica(id);
         let Some(public) = members.key_of(own) else {
             let what = format!("{id} is not a member: the cluster has {} replicas", members.cluster.n());
-            return Err(Trouble::new(Kind::Rule, what).in_file(&dir.join("cluster.toml")));
+            return Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("cluster.toml")));
         };
         let settings = Settings::read(&dir.join("node.toml"), own, members.cluster, members.cluster_id())?;
         let signer = secret::read(&dir.join("keys/replica.key"), public)?;
@@ -95,7 +95,7 @@ impl ReplicaNode {
     /// # Errors
     ///
     /// Its files are of another version, the disk fails, or the sockets fail.
-    pub fn run(self, stop: &AtomicBool) -> Result<(), Trouble> {
+    pub fn run(self, stop: &AtomicBool) -> Result<(), NodeError> {
         self.run_as(|replica, _, _| replica, stop)
     }
 
@@ -109,15 +109,15 @@ impl ReplicaNode {
         self,
         put: impl FnOnce(Replica, Signer, &Config) -> C,
         stop: &AtomicBool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NodeError> {
         let (service, settings) = (self.settings.service, self.settings.fs.clone());
         let file = self.dir.join("node.toml");
         match services::make(service, &settings, Put { node: self, core: put, stop }) {
             Some(Ok(ended)) => ended,
-            Some(Err(what)) => Err(Trouble::new(Kind::Rule, what).in_file(&file)),
+            Some(Err(what)) => Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&file)),
             None => {
                 let what = "service = \"own\": this cluster runs the service of another program";
-                Err(Trouble::new(Kind::Rule, what)
+                Err(NodeError::new(NodeErrorKind::Rule, what)
                     .in_file(&file)
                     .next("run that program's own `replica` command"))
             }
@@ -129,7 +129,7 @@ impl ReplicaNode {
     /// # Errors
     ///
     /// As [`Self::run`].
-    pub fn run_service<S: Service>(self, service: S, stop: &AtomicBool) -> Result<(), Trouble> {
+    pub fn run_service<S: Service>(self, service: S, stop: &AtomicBool) -> Result<(), NodeError> {
         self.run_both(service, |replica, _, _| replica, stop)
     }
 
@@ -138,7 +138,7 @@ impl ReplicaNode {
         service: S,
         put: impl FnOnce(Replica, Signer, &Config) -> C,
         stop: &AtomicBool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NodeError> {
         let clock = Clock::new();
         let now = clock.now();
         let mut config = self.settings.config.clone();
@@ -189,7 +189,7 @@ impl ReplicaNode {
         let is_fresh = matches!(resume, Resume::Fresh { .. });
         let disk = storage.begin(&executor, self.settings.log_bytes_max)?;
         let replica = Replica::new(self.id, config.clone(), self.signer.clone(), resume)
-            .map_err(|error| Trouble::new(Kind::Rule, error.to_string()))?;
+            .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let core = put(replica, self.signer.clone(), &self.settings.config);
         let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
         process.set_surroundings(Box::new(Surroundings::new(&self.dir)));
@@ -210,7 +210,7 @@ struct Put<'a, P> {
 }
 
 impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
-    type Output = Result<(), Trouble>;
+    type Output = Result<(), NodeError>;
 
     fn take<S: Service>(self, service: S) -> Self::Output {
         self.node.run_both(service, self.core, self.stop)
@@ -234,7 +234,7 @@ struct Running<S: Service, C: Core> {
 impl<S: Service, C: Core> Running<S, C> {
     /// Runs until `stop`, then hands the view over and writes what is left. The recording is written even if the
     /// replica panics.
-    fn run(mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+    fn run(mut self, stop: &AtomicBool) -> Result<(), NodeError> {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             self.serve(stop).and_then(|()| self.hand_over())
         }));
@@ -254,7 +254,7 @@ impl<S: Service, C: Core> Running<S, C> {
         Ok(())
     }
 
-    fn serve(&mut self, stop: &AtomicBool) -> Result<(), Trouble> {
+    fn serve(&mut self, stop: &AtomicBool) -> Result<(), NodeError> {
         self.process.step(self.clock.now(), Event::Start, &mut self.watch);
         self.keys_at = self.clock.mono_ns().saturating_add(self.node.settings.key_interval_ns);
         let mut idle = Idle::new(self.node.settings.waiting);
@@ -265,7 +265,7 @@ impl<S: Service, C: Core> Running<S, C> {
     }
 
     /// Lets the others take over before this primary stops.
-    fn hand_over(&mut self) -> Result<(), Trouble> {
+    fn hand_over(&mut self) -> Result<(), NodeError> {
         let until = self.clock.mono_ns().saturating_add(HAND_OVER_NS);
         let view = self.process.replica().view();
         let was_primary = self.process.replica().is_primary();
@@ -283,9 +283,10 @@ impl<S: Service, C: Core> Running<S, C> {
 
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
-    fn turn(&mut self, idle: &mut Idle) -> Result<(), Trouble> {
+    fn turn(&mut self, idle: &mut Idle) -> Result<(), NodeError> {
         let Self { node, process, watch, clock, durable, keys_at, rested_ns } = self;
-        let unusable = |error| Trouble::new(Kind::Network, format!("cannot use the socket: {error}"));
+        let unusable =
+            |error| NodeError::new(NodeErrorKind::Network, format!("cannot use the socket: {error}"));
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
         let mono_ns = clock.look(std::mem::take(rested_ns));
         let (mut burst, mut now) = (0, None::<Now>);
@@ -339,7 +340,7 @@ fn resume<S: Service>(
     incarnation: u64,
     storage: &mut Storage,
     executor: &mut Executor<S, Paged>,
-) -> Result<Resume, Trouble> {
+) -> Result<Resume, NodeError> {
     let has_log = matches!(past, Past::Log { .. });
     match &past {
         Past::Nothing | Past::Log { cut: false, .. } => {}
@@ -356,11 +357,11 @@ fn resume<S: Service>(
 }
 
 /// Pins this thread to a core.
-pub(crate) fn pin(core: usize) -> Result<(), Trouble> {
+pub(crate) fn pin(core: usize) -> Result<(), NodeError> {
     let mut cores = CpuSet::new();
     let pinned = cores.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cores));
     pinned.map_err(|error| {
-        Trouble::new(Kind::Rule, format!("core = {core}: not available to this process: {error}"))
+        NodeError::new(NodeErrorKind::Rule, format!("core = {core}: not available to this process: {error}"))
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
 
 /// Returns a flag that is set when this process gets a stop signal. A second signal ends it immediately. Call this
 /// before any thread is started: threads inherit the signal mask.
@@ -14,8 +14,9 @@ use crate::trouble::{Kind, Trouble};
 /// # Errors
 ///
 /// The signals cannot be handled.
-pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
-    let cannot = |why: String| Trouble::new(Kind::Network, format!("cannot handle signals: {why}"));
+pub fn stop_flag() -> Result<Arc<AtomicBool>, NodeError> {
+    let cannot =
+        |why: String| NodeError::new(NodeErrorKind::Network, format!("cannot handle signals: {why}"));
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -39,11 +40,11 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Trouble> {
 /// # Errors
 ///
 /// It has exited, or belongs to another user.
-pub fn ask_to_stop(process: u32) -> Result<(), Trouble> {
+pub fn ask_to_stop(process: u32) -> Result<(), NodeError> {
     let pid = i32::try_from(process).map(Pid::from_raw);
     let asked = pid.ok().map(|pid| kill(pid, Signal::SIGTERM));
     match asked {
         Some(Ok(())) => Ok(()),
-        _ => Err(Trouble::new(Kind::Network, format!("cannot signal process {process} to stop"))),
+        _ => Err(NodeError::new(NodeErrorKind::Network, format!("cannot signal process {process} to stop"))),
     }
 }

@@ -21,8 +21,8 @@ use quorate_wire::SeqNum;
 
 use super::files::{self, Files};
 use super::imaging::{self, PageThread};
+use crate::error::{NodeError, NodeErrorKind};
 use crate::net::wake::Waker;
-use crate::trouble::{Kind, Trouble};
 
 mod queue;
 
@@ -51,18 +51,18 @@ struct Inbox {
 
 /// The output of the threads.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct DiskReports {
     durable: AtomicU64,
     log_bytes: AtomicU64,
     /// The 99th percentile of a write, in microseconds, smoothed: a longer write raises it by an eighth of the
     /// difference, a shorter one lowers it by a 99 times smaller share.
     write_p99_us: AtomicU64,
     full: AtomicBool,
-    failed: Mutex<Option<Trouble>>,
+    failed: Mutex<Option<NodeError>>,
     has_failed: AtomicBool,
 }
 
-impl Told {
+impl DiskReports {
     /// Returns the last durable record.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
@@ -74,7 +74,7 @@ impl Told {
     }
 
     /// Returns what has failed. The replica must stop: nothing that it writes can be relied on.
-    pub fn failure(&self) -> Option<Trouble> {
+    pub fn failure(&self) -> Option<NodeError> {
         if !self.has_failed.load(Ordering::Acquire) {
             return None;
         }
@@ -89,7 +89,7 @@ impl Told {
         self.write_p99_us.store(slow, Ordering::Relaxed);
     }
 
-    fn fail(&self, trouble: Trouble) {
+    fn fail(&self, trouble: NodeError) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);
         self.has_failed.store(true, Ordering::Release);
     }
@@ -99,7 +99,7 @@ impl Told {
 struct Shared {
     inbox: Mutex<Inbox>,
     wanted: Condvar,
-    told: Told,
+    told: DiskReports,
     /// The slots of the last image's pages, until the replica's thread takes them.
     stored: Mutex<Vec<(PageLabel, u32)>>,
     has_stored: AtomicBool,
@@ -115,7 +115,7 @@ impl Shared {
     }
 }
 
-impl imaging::Told for Arc<Shared> {
+impl imaging::PageReports for Arc<Shared> {
     /// Truncates the log.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>) {
         *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
@@ -129,7 +129,7 @@ impl imaging::Told for Arc<Shared> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner).extend(staged);
     }
 
-    fn failed(&self, trouble: Trouble) {
+    fn failed(&self, trouble: NodeError) {
         self.told.fail(trouble);
     }
 }
@@ -158,7 +158,7 @@ impl Disk {
         dir: PathBuf,
         log_bytes_max: usize,
         is_awaited: bool,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, NodeError> {
         let shared = Arc::new(Shared::default());
         let waker = Waker::new()?;
         let is_idle = writers.is_none();
@@ -173,7 +173,7 @@ impl Disk {
             };
             let thread = std::thread::Builder::new().name("log".to_owned());
             let spawned = thread.spawn(move || log.run()).map_err(|error| {
-                Trouble::new(Kind::Disk, format!("cannot start the log's thread: {error}"))
+                NodeError::new(NodeErrorKind::Disk, format!("cannot start the log's thread: {error}"))
             })?;
             writer = Some(spawned);
             images = Some(PageThread::start(pages, dir.clone(), waker.clone(), Arc::clone(&shared))?);
@@ -238,7 +238,7 @@ impl Disk {
     }
 
     /// Returns the reports of the disk.
-    pub fn told(&self) -> &Told {
+    pub fn told(&self) -> &DiskReports {
         &self.shared.told
     }
 
@@ -255,7 +255,7 @@ impl Disk {
     /// # Errors
     ///
     /// The disk has failed.
-    pub fn stop(mut self) -> Result<(), Trouble> {
+    pub fn stop(mut self) -> Result<(), NodeError> {
         self.end();
         self.told().failure().map_or(Ok(()), Err)
     }
@@ -349,7 +349,7 @@ impl Writer {
     }
 
     /// Does a job; while there is no space it makes some, or tries again.
-    fn perform(&mut self, job: &LogJob) -> Result<Option<Lsn>, Trouble> {
+    fn perform(&mut self, job: &LogJob) -> Result<Option<Lsn>, NodeError> {
         loop {
             let begin = Instant::now();
             let error = match self.log.run(job) {
@@ -374,7 +374,7 @@ impl Writer {
                 continue;
             }
             if self.shared.inbox().log.stops() {
-                return Err(Trouble::new(Kind::Disk, "stopped while the disk was full"));
+                return Err(NodeError::new(NodeErrorKind::Disk, "stopped while the disk was full"));
             }
             std::thread::sleep(RETRY);
         }

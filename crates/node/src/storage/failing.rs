@@ -104,7 +104,7 @@ fn a_failed_sync_or_write_ends_a_replica() {
         set(&world.path(VICTIM), Some(fault));
         world.put(11);
         let trouble = world.told(VICTIM).failure().unwrap();
-        assert_eq!(trouble.kind, crate::trouble::Kind::Disk, "{trouble}");
+        assert_eq!(trouble.kind, crate::error::NodeErrorKind::Disk, "{trouble}");
         let before = votes(&world);
         (12..=20).for_each(|number| world.put(number));
         assert_eq!(votes(&world), before, "{fault:?}: it votes without a record");

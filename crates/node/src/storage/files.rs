@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 use quorate_process::storage::owner::{FORMAT, FORMAT_READ};
 
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
 
 /// What to do about a full disk.
 pub(super) const ROOM: &str = "free some space, and start it again: nothing is lost";
@@ -80,7 +80,14 @@ impl DiskIo for Files {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        fs::create_dir_all(self.path(dir)).map_err(|error| failed(DiskAction::Open, dir, &error))
+        let path = self.path(dir);
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(&path).map_err(|error| failed(DiskAction::Open, dir, &error))?;
+        // What will be in it is durable only if its own name is.
+        let synced = File::open(path.parent().unwrap_or(&path)).and_then(|parent| parent.sync_all());
+        synced.map_err(|error| failed(DiskAction::Sync, dir, &error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
@@ -89,6 +96,15 @@ impl DiskIo for Files {
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
         fs::remove_file(self.path(name)).map_err(|error| failed(DiskAction::Remove, name, &error))
+    }
+
+    fn settle(&self, name: &str) -> Result<(), DiskError> {
+        let file = self.open_to_read(name)?;
+        file.sync_all()?;
+        // After a failed sync, the kernel takes what it has for written, and never writes it. What it has is dropped,
+        // so that the next read is one of the disk. That is best effort: not every file system does it.
+        let _ = posix_fadvise(&file.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
@@ -204,43 +220,44 @@ fn failed(action: DiskAction, name: &str, error: &io::Error) -> DiskError {
 }
 
 /// Returns the error of a disk at a start.
-pub(super) fn at_start(dir: &Path, error: &DiskError) -> Trouble {
+pub(super) fn at_start(dir: &Path, error: &DiskError) -> NodeError {
     let path = dir.join(&error.file);
     let (kind, next) = match (error.kind, error.action) {
         (DiskErrorKind::OtherFormat { format }, _) => {
             let what = format!(
                 "format {format} of a replica's files: this version reads formats {FORMAT_READ} to {FORMAT}"
             );
-            return Trouble::new(Kind::OtherFormat, what).in_file(&path).next(
+            return NodeError::new(NodeErrorKind::OtherFormat, what).in_file(&path).next(
                 "run the version that wrote it, or move log/ and checkpoint/ away: the replica then rejoins",
             );
         }
         (DiskErrorKind::OtherState, _) => {
-            return Trouble::new(Kind::OtherState, error.cause.clone()).in_file(&path).next(
+            return NodeError::new(NodeErrorKind::OtherState, error.cause.clone()).in_file(&path).next(
                 "copy the data out with the version that wrote it, and into a new cluster of this version",
             );
         }
         (_, DiskAction::Read) => {
-            return Trouble::new(Kind::Unreadable, format!("cannot be read: {}", error.cause)).in_file(&path);
+            return NodeError::new(NodeErrorKind::Unreadable, format!("cannot be read: {}", error.cause))
+                .in_file(&path);
         }
         (_, DiskAction::Write | DiskAction::Sync) => return running(dir, error),
-        (DiskErrorKind::Full, _) => (Kind::Disk, "free some space there"),
+        (DiskErrorKind::Full, _) => (NodeErrorKind::Disk, "free some space there"),
         (_, DiskAction::Open | DiskAction::Rename | DiskAction::Remove) => {
-            (Kind::Unwritable, "make it writable for this user, or choose another directory")
+            (NodeErrorKind::Unwritable, "make it writable for this user, or choose another directory")
         }
     };
-    Trouble::new(kind, format!("cannot be written: {}", error.cause)).in_file(&path).next(next)
+    NodeError::new(kind, format!("cannot be written: {}", error.cause)).in_file(&path).next(next)
 }
 
 /// Returns the error of a disk that has failed while the replica runs.
-pub(super) fn running(dir: &Path, error: &DiskError) -> Trouble {
+pub(super) fn running(dir: &Path, error: &DiskError) -> NodeError {
     let next = if error.is_full() {
         ROOM
     } else {
         "check the disk (dmesg, smartctl); the failed write was not acknowledged"
     };
     let what = format!("{} failed: {}", error.action, error.cause);
-    Trouble::new(Kind::Disk, what).in_file(&dir.join(&error.file)).next(next)
+    NodeError::new(NodeErrorKind::Disk, what).in_file(&dir.join(&error.file)).next(next)
 }
 
 /// The operations that can fail.

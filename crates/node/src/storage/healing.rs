@@ -15,7 +15,7 @@ use super::*;
 
 /// How the victim starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum StartedWith {
     /// With its log and its state.
     All,
     /// With its log; the state comes from the others, at least in part.
@@ -33,7 +33,12 @@ fn sectors(files: &Content) -> Vec<(&PathBuf, usize)> {
 
 /// One run: while the victim is down, the `choose`n non-empty sector of its files is damaged. Returns what the victim
 /// had left, and the number of sectors. None: that damage changes nothing.
-fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool) -> (Option<Found>, usize) {
+fn run(
+    victim: usize,
+    choose: impl Fn(usize) -> usize,
+    fault: usize,
+    clean: bool,
+) -> (Option<StartedWith>, usize) {
     let mut world = World::new(victim);
     (1..=24).for_each(|number| world.put(number));
     let early = world.files();
@@ -50,9 +55,9 @@ fn run(victim: usize, choose: impl Fn(usize) -> usize, fault: usize, clean: bool
     let (remembers, has_state) = world.start(victim);
     world.heal(&format!("{path:?} at {at}, fault {fault}"));
     let found = match (remembers, has_state) {
-        (true, true) => Found::All,
-        (true, false) => Found::Votes,
-        (false, _) => Found::Nothing,
+        (true, true) => StartedWith::All,
+        (true, false) => StartedWith::Votes,
+        (false, _) => StartedWith::Nothing,
     };
     (Some(found), sectors.len())
 }
@@ -62,7 +67,7 @@ fn a_damaged_replica_contradicts_nobody_and_is_healed() {
     let step = number("QUORATE_SECTORS");
     for (victim, clean) in [(0, false), (1, true)] {
         let (start, mut counts) = (Instant::now(), BTreeMap::new());
-        let mut note = |found: Option<Found>| *counts.entry(found).or_insert(0_u32) += 1;
+        let mut note = |found: Option<StartedWith>| *counts.entry(found).or_insert(0_u32) += 1;
         if let Some(step) = step {
             let (mut at, mut count) = (0, 1);
             while at < count {
@@ -77,7 +82,7 @@ fn a_damaged_replica_contradicts_nobody_and_is_healed() {
             (0..48).for_each(|part| note(run(victim, |count| part * count / 48, part % FAULTS, clean).0));
         }
         println!("victim r{victim}: {counts:?} in {:.1} s", start.elapsed().as_secs_f64());
-        let [all, votes, nothing] = [Found::All, Found::Votes, Found::Nothing]
+        let [all, votes, nothing] = [StartedWith::All, StartedWith::Votes, StartedWith::Nothing]
             .map(|found| counts.get(&Some(found)).copied().unwrap_or(0));
         assert!(all > 0 && votes > 0 && nothing > 0, "{counts:?}");
     }
@@ -137,12 +142,12 @@ struct Patient {
 }
 
 /// The outcome of a damage.
-enum Outcome {
+enum FaultOutcome {
     /// There is no such sector.
     NoSector,
     /// The content is unchanged.
     Same,
-    Healed(Found),
+    Healed(StartedWith),
 }
 
 impl Patient {
@@ -179,7 +184,7 @@ impl Patient {
 
     /// Stops it, damages the `at`th sector of a part of its directory, starts it among the others, and waits until it
     /// is healed.
-    fn survives(&mut self, part: &str, at: usize, fault: usize) -> Outcome {
+    fn survives(&mut self, part: &str, at: usize, fault: usize) -> FaultOutcome {
         let before = self.stopped.take().unwrap_or_else(|| self.stop());
         let files = files_of(part, &self.world.path(self.victim));
         let mut sectors = files
@@ -187,7 +192,7 @@ impl Patient {
             .flat_map(|(path, len)| (0..*len).step_by(SECTOR).map(move |place| (path, *len, place)));
         let Some((path, len, place)) = sectors.nth(at) else {
             self.stopped = Some(before);
-            return Outcome::NoSector;
+            return FaultOutcome::NoSector;
         };
         let (from, to) = around(place, len);
         let early = if matches!(part, "index" | "pages") { &self.old_state } else { &before };
@@ -197,7 +202,7 @@ impl Patient {
         file.read_exact_at(&mut good, u64::try_from(from).unwrap()).unwrap();
         let Some(bad) = damaged(&good, early.as_ref(), place - from, fault) else {
             self.stopped = Some(before);
-            return Outcome::Same;
+            return FaultOutcome::Same;
         };
         let is_looked_at = self.runs.is_multiple_of(16);
         if is_looked_at {
@@ -209,11 +214,11 @@ impl Patient {
         (31..=32).for_each(|number| world.put(number));
         let (remembers, has_state) = world.start(self.victim);
         let found = match (remembers, has_state) {
-            (true, true) => Found::All,
-            (true, false) => Found::Votes,
-            (false, _) => Found::Nothing,
+            (true, true) => StartedWith::All,
+            (true, false) => StartedWith::Votes,
+            (false, _) => StartedWith::Nothing,
         };
-        if found == Found::All {
+        if found == StartedWith::All {
             world.check_content();
         }
         (34..=37).for_each(|number| world.put(number));
@@ -229,7 +234,7 @@ impl Patient {
         world.check_value(number, &format!("{number:05}"), &value(number, self.version));
         world.forget_old();
         self.runs += 1;
-        Outcome::Healed(found)
+        FaultOutcome::Healed(found)
     }
 }
 
@@ -237,7 +242,7 @@ impl Patient {
 /// number of sectors.
 #[derive(Default)]
 struct Count {
-    found: BTreeMap<Found, u32>,
+    found: BTreeMap<StartedWith, u32>,
     same: u32,
     sectors: usize,
 }
@@ -254,9 +259,9 @@ fn heal_all(mut patient: Patient, from: usize, step: usize, ways: usize) -> [Cou
             for _ in 0..ways {
                 tried += 1;
                 match patient.survives(part, at, tried % FAULTS) {
-                    Outcome::NoSector => return Count { sectors: at, ..count },
-                    Outcome::Same => count.same += 1,
-                    Outcome::Healed(found) => *count.found.entry(found).or_insert(0) += 1,
+                    FaultOutcome::NoSector => return Count { sectors: at, ..count },
+                    FaultOutcome::Same => count.same += 1,
+                    FaultOutcome::Healed(found) => *count.found.entry(found).or_insert(0) += 1,
                 }
                 if patient.runs % 1000 == 999 {
                     println!("r{}, from {from}: {part}, sector {at}: {:?}", patient.victim, count.found);

@@ -18,8 +18,8 @@ use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 use super::files::{self, Files};
+use crate::error::{NodeError, NodeErrorKind};
 use crate::net::wake::Waker;
-use crate::trouble::{Kind, Trouble};
 
 /// Maximum number of parts of an image that wait for the thread.
 const WAITING_MAX: usize = 4;
@@ -60,13 +60,13 @@ impl Queue {
 }
 
 /// A report of the thread.
-pub(super) trait Told: Send + 'static {
+pub(super) trait PageReports: Send + 'static {
     /// A checkpoint is durable, and its new pages are in these slots.
     fn sealed(&self, seq: SeqNum, stored: Vec<(PageLabel, u32)>);
     /// Pages of a transfer are in these slots.
     fn staged(&self, staged: Vec<(PageLabel, u32)>);
     /// The disk has failed: nothing more is written.
-    fn failed(&self, trouble: Trouble);
+    fn failed(&self, trouble: NodeError);
 }
 
 /// The handle of the thread.
@@ -81,14 +81,15 @@ impl PageThread {
         file: PageWriter<Files>,
         dir: PathBuf,
         waker: Waker,
-        told: impl Told,
-    ) -> Result<Self, Trouble> {
+        told: impl PageReports,
+    ) -> Result<Self, NodeError> {
         let queue = Arc::new(Queue::default());
         let shared = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("pages".to_owned());
         let spawned = thread.spawn(move || run(file, &dir, &shared, &waker, &told));
-        let thread = spawned
-            .map_err(|error| Trouble::new(Kind::Disk, format!("cannot start the pages' thread: {error}")))?;
+        let thread = spawned.map_err(|error| {
+            NodeError::new(NodeErrorKind::Disk, format!("cannot start the pages' thread: {error}"))
+        })?;
         Ok(Self { queue, thread: Some(thread) })
     }
 
@@ -137,7 +138,7 @@ impl PageThread {
     }
 }
 
-fn run(mut file: PageWriter<Files>, dir: &Path, queue: &Queue, waker: &Waker, told: &impl Told) {
+fn run(mut file: PageWriter<Files>, dir: &Path, queue: &Queue, waker: &Waker, told: &impl PageReports) {
     while let Some(work) = queue.next() {
         match perform(&mut file, queue, &work) {
             Ok(PagesDone::Written) => {}

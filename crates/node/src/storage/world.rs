@@ -21,7 +21,7 @@ use super::damage::{self, Content};
 use super::*;
 use crate::home::identity::TestKeys;
 use crate::home::members::client_identity;
-use crate::run::client::ClientDrive;
+use crate::run::client::ClientProcess;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
@@ -51,7 +51,7 @@ pub(super) struct World {
     directory: Directory,
     pub(super) replicas: Vec<Option<Process<Kv, Paged, Disk>>>,
     durable: Vec<Lsn>,
-    client: ClientDrive,
+    client: ClientProcess,
     network: VecDeque<(usize, Vec<u8>)>,
     victim: usize,
     /// Maximum number of the victim's pages in memory.
@@ -85,7 +85,7 @@ impl World {
         let mut directory = Directory::new(&[at(1), at(2), at(3), at(4)]);
         let client = client_identity(0);
         directory.add_client(client, at(5));
-        let lanes = ClientDrive::new(&config, keys.door(client, 1), 1, directory.clone(), Timestamp(1), ());
+        let lanes = ClientProcess::new(&config, keys.door(client, 1), 1, directory.clone(), Timestamp(1), ());
         let mut world = Self {
             dir: TempDir::new("healing"),
             config,
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Returns the reports of the disk of replica `i`, which runs.
-    pub(super) fn told(&self, i: usize) -> &Told {
+    pub(super) fn told(&self, i: usize) -> &DiskReports {
         self.replicas[i].as_ref().unwrap().disk().told()
     }
 

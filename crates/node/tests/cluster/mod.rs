@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{ClientDrive, Clock, Directory, Event, MemoryProcess, Socket, TestKeys, memory, ports};
+use quorate_node::{ClientProcess, Clock, Directory, Event, MemoryProcess, Socket, TestKeys, memory, ports};
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
 use quorate_service::Service;
@@ -58,12 +58,12 @@ impl Cluster {
     }
 
     /// Returns the client with this number of lanes, and its sockets.
-    pub(crate) fn client(&self, lanes: u16) -> (ClientDrive, Socket) {
+    pub(crate) fn client(&self, lanes: u16) -> (ClientProcess, Socket) {
         let door = self.keys.door(Principal::Client(ClientId::new(1, 0)), wall_ns());
         let directory = self.directory.clone();
         let mut socket = Socket::open(self.client_at, &directory).unwrap();
         socket.open_side_channel(&directory).unwrap();
-        (ClientDrive::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
+        (ClientProcess::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
     }
 
     /// Lets a replica stand still. When this returns it does.

@@ -188,43 +188,34 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Says whether a driver may drop a record once an image of the checkpoint `stable`, or of a later one, and
-/// the record that it is stable are on its disk. An image alone is not enough: what was said of numbers above the
-/// stable checkpoint binds the replica, whatever state it has fetched.
-///
-/// Records about views stay until one of a newer view replaces them, as [`view_of`] tells.
-pub fn obsolete(record: &[u8], stable: SeqNum) -> bool {
-    match Record::decode(record) {
-        Ok(
-            Record::PrePrepared { seq, .. }
-            | Record::Prepared { seq, .. }
-            | Record::PreparedAgain { seq, .. }
-            | Record::Batch { seq, .. }
-            | Record::Floor { seq }
-            | Record::Committed { seq, .. },
-        ) => seq <= stable,
-        Ok(Record::Stable { seq, .. } | Record::Seen { seq, .. }) => seq < stable,
-        Ok(Record::ViewChange { .. } | Record::NewView { .. }) => false,
-        Err(_) => true,
-    }
+/// How long a driver keeps a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Until a checkpoint of this number or a later one is stable, and its image and the record about it are on the disk.
+    /// An image alone is not enough: what was said of numbers above the stable checkpoint binds the replica, whatever
+    /// state it has fetched.
+    UntilStable(SeqNum),
+    /// Until there is one about this view or a later one.
+    NewestView(ViewNum),
+    /// Until there is one about this checkpoint or a later one.
+    NewestStable(SeqNum),
+    /// Until there is another one of its kind.
+    NewestSeen,
 }
 
-/// Returns the view of a record about views: one with a higher view makes it obsolete.
-pub fn view_of(record: &[u8]) -> Option<ViewNum> {
-    match Record::decode(record) {
-        Ok(Record::ViewChange { view, .. } | Record::NewView { view, .. }) => Some(view),
-        Ok(
-            Record::PrePrepared { .. }
-            | Record::Prepared { .. }
-            | Record::PreparedAgain { .. }
-            | Record::Batch { .. }
-            | Record::Seen { .. }
-            | Record::Committed { .. }
-            | Record::Floor { .. }
-            | Record::Stable { .. },
-        )
-        | Err(_) => None,
-    }
+/// Returns how long a driver keeps a record. None: it is none.
+pub fn keep(record: &[u8]) -> Option<Keep> {
+    Some(match Record::decode(record).ok()? {
+        Record::PrePrepared { seq, .. }
+        | Record::Prepared { seq, .. }
+        | Record::PreparedAgain { seq, .. }
+        | Record::Batch { seq, .. }
+        | Record::Floor { seq }
+        | Record::Committed { seq, .. } => Keep::UntilStable(seq),
+        Record::Stable { seq, .. } => Keep::NewestStable(seq),
+        Record::Seen { .. } => Keep::NewestSeen,
+        Record::ViewChange { view, .. } | Record::NewView { view, .. } => Keep::NewestView(view),
+    })
 }
 
 /// Returns the number of a record that says that a checkpoint is stable.

@@ -11,7 +11,7 @@ use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, SeqNum};
 
 use crate::order::log::Log;
-use crate::requests::table::ClientTable;
+use crate::requests::table::RequestTable;
 
 /// Where a request or batch is in the window. Entries may be out of date: a lookup also compares the
 /// digest there. At most `f + 5` batches for each number, each of their requests, and one request for each lane.
@@ -74,7 +74,7 @@ impl Lookup {
     }
 
     /// Looks at what waits, if it has not done so for `good_for` nanoseconds.
-    pub(crate) fn refresh_waiting(&mut self, now: u64, good_for: u64, clients: &ClientTable) {
+    pub(crate) fn refresh_waiting(&mut self, now: u64, good_for: u64, clients: &RequestTable) {
         if now < self.waiting_until {
             return;
         }

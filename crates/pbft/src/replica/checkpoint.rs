@@ -108,7 +108,7 @@ impl Replica {
 
     /// Decides whether `seq` is stable: "Each replica collects checkpoint messages in its log until it
     /// has 2f + 1 of them for sequence number n with the same digest" [OSDI99 §4.3], CK-2.
-    pub(super) fn judge_checkpoint(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
+    fn judge_checkpoint(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         let quorum = mutant!(M34, self.cluster.quorum(), self.cluster.weak());
         match self.checkpoints.root(seq) {
             Some(root) if seq > self.log.stable() => {

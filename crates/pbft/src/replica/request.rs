@@ -17,8 +17,6 @@ const VOUCH_DOUBLINGS_MAX: u32 = 20;
 impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
     pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
-        // SR-4: a body that an ordered batch names is needed whatever its authenticator says here.
-        self.supply_body(now, request, out);
         let mode = self.config.request_auth;
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
@@ -51,7 +49,8 @@ impl Replica {
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
-        // A read needs no place in the order, and so no signature: its MAC is for this replica alone.
+        // The MAC of a read suffices, because only this replica has to accept it: its signature is not checked (AU-1). If
+        // its client has to sign, `admits` has rejected a read without a signature (AU-5).
         let proven = request.proof != Proof::Unproven;
         if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
             if !proven {
@@ -103,7 +102,7 @@ impl Replica {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
             if !valid {
-                // AU-1: a right MAC with a wrong signature is its client's doing, or damage on the way.
+                // AU-1: the MAC covers the signature, so a valid MAC with an invalid signature proves its client faulty.
                 if body.proof == Proof::Mac {
                     self.clients.shut_out(body.client, now.mono_ns);
                 }

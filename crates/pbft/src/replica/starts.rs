@@ -5,11 +5,11 @@
 //! seen it is enough if it shows the token of that start, which only this replica can have made.
 
 use quorate_wire::id::ReplicaId;
-use quorate_wire::message::Start;
+use quorate_wire::message::{Start, Status};
 
-use crate::io::step::{Actions, Milestone, Now};
+use crate::io::step::{Actions, Milestone, Now, Reject};
 use crate::replica::Replica;
-use crate::status::peers::Peers;
+use crate::status::peers::{Incarnation, Peers};
 
 impl Replica {
     /// Returns a start of this replica with its token, which takes its signing key to compute.
@@ -22,8 +22,22 @@ impl Replica {
         Start { incarnation, token }
     }
 
-    /// Another replica says which start of this one it has seen last.
-    pub(super) fn on_echo(&mut self, now: Now, from: ReplicaId, echo: Start, out: &mut Actions) {
+    /// A STATUS says how often its sender has started, with which settings, and which start of this replica it has seen
+    /// last.
+    pub(super) fn on_start(&mut self, now: Now, from: ReplicaId, m: &Status<'_>, out: &mut Actions) {
+        match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
+            Incarnation::New => {
+                self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
+                // It votes when enough of us have told it that we have seen it start (§14.3).
+                self.peers.send_soon(now, out);
+            }
+            Incarnation::Known => {}
+            Incarnation::Old => out.reject(Reject::OldIncarnation),
+        }
+        if self.peers.note_settings(from, m.settings, self.settings) {
+            out.report(Milestone::SettingsDiffer { of: from });
+        }
+        let echo = m.echoes.of(self.id);
         if self.peers.note_echo(now, from, echo) && self.start_of(echo.incarnation) == echo {
             self.peers.prove(echo);
         }

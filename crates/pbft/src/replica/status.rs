@@ -11,11 +11,11 @@ use quorate_wire::message::{
     ViewChange, WANTS_MAX, Want, encode_pre_prepare,
 };
 
-use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::io::step::{Actions, Lsn, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::bit;
 use crate::replica::Replica;
-use crate::status::peers::{Answer, Incarnation};
+use crate::status::peers::Answer;
 use crate::view::candidate::Candidate;
 use crate::view::proofs::Shown;
 
@@ -108,19 +108,6 @@ impl Replica {
 
     /// Another replica says what it has and lacks.
     pub(super) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
-        match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
-            Incarnation::New => {
-                self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
-                // It votes when enough of us have told it that we have seen it start (§14.3).
-                self.peers.send_soon(now, out);
-            }
-            Incarnation::Known => {}
-            Incarnation::Old => out.reject(Reject::OldIncarnation),
-        }
-        if self.peers.note_settings(from, m.settings, self.settings) {
-            out.report(Milestone::SettingsDiffer { of: from });
-        }
-        self.on_echo(now, from, m.echoes.of(self.id), out);
         let stable_before = match self.peers.hear(now, from, m) {
             Ok(before) => before,
             Err(reason) => return out.reject(reason),
@@ -190,10 +177,9 @@ impl Replica {
             if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
             }
-            if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
+            if !self.peers.allow_committed(to, now.mono_ns, seq, 128, &self.config) {
                 return;
             }
-            self.peers.note_shown(to, seq);
             let committed = Committed { view, seq, digest };
             out.send(Recipient::Replica(to), Kind::Committed, Lsn(0), |w| committed.encode(w));
         }

@@ -126,7 +126,7 @@ impl Replica {
         // Own checkpoints above are of the wrong state; those below are gone.
         self.checkpoints.adopt(seq, root);
         self.say_checkpoint(seq, root, Recipient::All, out);
-        self.judge_checkpoint(now, seq, out);
+        self.judge_checkpoints(now, out);
         self.note_certified(now, out);
         self.try_execute(now, out);
         self.serve_reads(out);

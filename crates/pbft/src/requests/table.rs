@@ -90,7 +90,7 @@ impl Unproposed {
 /// `lanes_max`. At the bound, a new lane replaces one with nothing outstanding. The cost: if a client repeats an executed
 /// request of the replaced lane, the request is ordered again, and the client table then refuses it (EX-2).
 #[derive(Debug)]
-pub(crate) struct ClientTable {
+pub(crate) struct RequestTable {
     clients: BTreeMap<ClientId, Client>,
     /// Principals that were not in good standing some time. Never more than `clients_max`.
     standings: BTreeMap<u64, Standing>,
@@ -107,7 +107,7 @@ pub(crate) struct ClientTable {
     proposed: u64,
 }
 
-impl ClientTable {
+impl RequestTable {
     /// Returns an empty table.
     pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
         Self {
@@ -419,8 +419,8 @@ impl ClientTable {
         standing.probation_until = now.saturating_add(length);
     }
 
-    /// Shuts a client out here for a while: its MAC was right and its signature wrong (AU-1). Not for
-    /// good: the MAC does not cover the signature, and an attacker on the network can damage that.
+    /// Shuts a client out here for a while: its MAC was valid and its signature was not. The MAC covers the signature
+    /// (CR-3), so the client is faulty (AU-1). A while is enough to bound the cost of such checks.
     pub(crate) fn shut_out(&mut self, client: ClientId, now: u64) {
         if let Some(standing) = self.standing_mut(client) {
             standing.shut_out_until = now.saturating_add(SHUT_OUT_NS);

@@ -14,7 +14,7 @@ use crate::state::{DIGESTS, NULL, Phase, REPLICAS, State, has};
 
 /// What matters of a NEW-VIEW.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Outcome {
+pub(crate) struct DecisionOutcome {
     /// n*
     pub(crate) start: u8,
     /// X at the target; none if X ends below it.
@@ -39,14 +39,14 @@ struct Key {
 #[derive(Default)]
 pub(crate) struct Decisions {
     pub(crate) messages: Messages,
-    numbers: HashMap<Outcome, u16>,
-    outcomes: Vec<Outcome>,
+    numbers: HashMap<DecisionOutcome, u16>,
+    outcomes: Vec<DecisionOutcome>,
     known: HashMap<Key, Rc<Vec<u16>>>,
     blocked: HashMap<(Vec<u16>, Proofs), bool>,
 }
 
 impl Decisions {
-    pub(crate) fn outcome(&self, number: u16) -> &Outcome {
+    pub(crate) fn outcome(&self, number: u16) -> &DecisionOutcome {
         &self.outcomes[usize::from(number)]
     }
 
@@ -73,7 +73,7 @@ impl Decisions {
         found
     }
 
-    fn number(&mut self, outcome: Outcome) -> u16 {
+    fn number(&mut self, outcome: DecisionOutcome) -> u16 {
         if let Some(number) = self.numbers.get(&outcome) {
             return *number;
         }
@@ -84,7 +84,7 @@ impl Decisions {
     }
 
     /// Adds what starts from the checkpoint `start`.
-    fn from(&mut self, case: &Case, key: &Key, start: u8, found: &mut Vec<Outcome>) {
+    fn from(&mut self, case: &Case, key: &Key, start: u8, found: &mut Vec<DecisionOutcome>) {
         // Of each replica: nothing, or any one of its messages.
         let mut versions: Vec<Vec<Option<u16>>> = vec![vec![None]; case.n()];
         for m in &key.sent {
@@ -107,7 +107,7 @@ impl Decisions {
         start: u8,
         versions: &[Vec<Option<u16>>],
         v: &mut Vec<u16>,
-        found: &mut Vec<Outcome>,
+        found: &mut Vec<DecisionOutcome>,
     ) {
         let Some((first, rest)) = versions.split_first() else {
             return self.judge(case, key, start, v, found);
@@ -125,7 +125,7 @@ impl Decisions {
         }
     }
 
-    fn judge(&self, case: &Case, key: &Key, start: u8, v: &[u16], found: &mut Vec<Outcome>) {
+    fn judge(&self, case: &Case, key: &Key, start: u8, v: &[u16], found: &mut Vec<DecisionOutcome>) {
         if v.len() < case.quorum() {
             return;
         }
@@ -142,7 +142,7 @@ impl Decisions {
             choices.extend((0..=key.view).map(Some)); // the null batch, and those of the views before
         }
         for chosen in choices {
-            let outcome = Outcome { start, chosen, lives: lives.clone() };
+            let outcome = DecisionOutcome { start, chosen, lives: lives.clone() };
             if !found.contains(&outcome) && is_valid(case, key, &messages, &outcome) {
                 found.push(outcome);
             }
@@ -183,7 +183,7 @@ impl Decisions {
 }
 
 /// Says whether a backup would accept it.
-fn is_valid(case: &Case, key: &Key, v: &[ViewChangeOf<'_>], outcome: &Outcome) -> bool {
+fn is_valid(case: &Case, key: &Key, v: &[ViewChangeOf<'_>], outcome: &DecisionOutcome) -> bool {
     let mut chosen = Vec::new();
     if let Some(batch) = outcome.chosen {
         chosen = vec![digest(NULL); usize::from(case.target - outcome.start - 1)];

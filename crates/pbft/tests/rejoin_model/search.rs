@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
 }
 
 /// A search that has ended.
-pub(crate) struct Found {
+pub(crate) struct SearchResult {
     pub(crate) verdict: Verdict,
     pub(crate) trace: Vec<String>,
 }
@@ -56,7 +56,7 @@ fn fingerprint(state: &State) -> u64 {
 /// The parent of each state that was seen, by fingerprint.
 type Seen = HashMap<u64, u64, BuildHasherDefault<Identity>>;
 
-pub(crate) fn search(case: &Case, start: &[Step]) -> Found {
+pub(crate) fn search(case: &Case, start: &[Step]) -> SearchResult {
     let begin = Instant::now();
     let mut decisions = Decisions::default();
     let first = started(case, &mut decisions, start);
@@ -74,7 +74,7 @@ pub(crate) fn search(case: &Case, start: &[Step]) -> Found {
             decisions.len(),
             begin.elapsed().as_secs_f64()
         );
-        Found { verdict, trace }
+        SearchResult { verdict, trace }
     };
     let mut first_blocked = None;
     while !level.is_empty() {

@@ -8,8 +8,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use quorate_pbft::record::{self, Record};
-use quorate_wire::SeqNum;
+use quorate_pbft::record::{self, Keep};
+use quorate_wire::{SeqNum, ViewNum};
 
 use super::commit::{self, Head, RecordKind};
 use super::io::{DiskError, DiskFile, DiskIo};
@@ -31,6 +31,30 @@ pub(super) fn segments(disk: &impl DiskIo) -> Result<Vec<(u64, String)>, DiskErr
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Returns where the commits of a segment begin, as long as each has the next number; from earlier use of the segment,
+/// others may follow. Nobody checks whether they are damaged: this is for those who damage them.
+pub fn commits(segment: &[u8]) -> Vec<usize> {
+    let (mut found, mut next) = (Vec::new(), None);
+    for at in (0..segment.len()).step_by(commit::BLOCK) {
+        if let Some(number) =
+            commit::number(&segment[at..]).filter(|number| next.is_none_or(|n| n == *number))
+        {
+            found.push(at);
+            next = number.checked_add(1);
+        }
+    }
+    found
+}
+
+/// Makes what is in the log durable before it is read. Each commit is durable before the next one is written, so only
+/// the last one may not be. Its segment is the last one, or the next one has been begun.
+pub(super) fn settle(disk: &impl DiskIo, segments: &[(u64, String)]) -> Result<(), DiskError> {
+    for (_, name) in segments.iter().rev().take(2) {
+        disk.settle(name)?;
+    }
+    if segments.is_empty() { Ok(()) } else { disk.sync_dir(LOG) }
 }
 
 /// Removes every segment.
@@ -63,7 +87,7 @@ struct Segment {
 /// The newest records of the kinds that outlive every image: they are copied when their segment is removed.
 #[derive(Debug, Default)]
 struct Lasting {
-    view: Option<Vec<u8>>,
+    view: Option<(ViewNum, Vec<u8>)>,
     stable: Option<(SeqNum, Vec<u8>)>,
     seen: Option<Vec<u8>>,
 }
@@ -71,28 +95,19 @@ struct Lasting {
 impl Lasting {
     /// Remembers a record, and returns the number that it refers to, if an image replaces it.
     fn note(&mut self, bytes: &[u8]) -> u64 {
-        match Record::decode(bytes) {
-            Ok(
-                Record::PrePrepared { seq, .. }
-                | Record::Prepared { seq, .. }
-                | Record::PreparedAgain { seq, .. }
-                | Record::Batch { seq, .. }
-                | Record::Floor { seq }
-                | Record::Committed { seq, .. },
-            ) => return seq.0,
-            Ok(Record::Stable { seq, .. }) => {
-                if self.stable.as_ref().is_none_or(|(newest, _)| *newest <= seq) {
-                    self.stable = Some((seq, bytes.to_vec()));
-                }
+        fn is_newest<N: Ord>(held: Option<&(N, Vec<u8>)>, new: &N) -> bool {
+            held.is_none_or(|(held, _)| held <= new)
+        }
+        match record::keep(bytes) {
+            Some(Keep::UntilStable(seq)) => return seq.0,
+            Some(Keep::NewestStable(seq)) if is_newest(self.stable.as_ref(), &seq) => {
+                self.stable = Some((seq, bytes.to_vec()));
             }
-            Ok(Record::Seen { .. }) => self.seen = Some(bytes.to_vec()),
-            Ok(Record::ViewChange { view, .. } | Record::NewView { view, .. }) => {
-                let newest = self.view.as_deref().and_then(record::view_of);
-                if newest.is_none_or(|newest| newest <= view) {
-                    self.view = Some(bytes.to_vec());
-                }
+            Some(Keep::NewestView(view)) if is_newest(self.view.as_ref(), &view) => {
+                self.view = Some((view, bytes.to_vec()));
             }
-            Err(_) => {}
+            Some(Keep::NewestSeen) => self.seen = Some(bytes.to_vec()),
+            Some(Keep::NewestStable(_) | Keep::NewestView(_)) | None => {}
         }
         0
     }
@@ -100,7 +115,7 @@ impl Lasting {
 
 /// The log, for writing. Belongs to one thread.
 #[derive(Debug)]
-pub(super) struct Log<D: DiskIo> {
+pub(super) struct DiskLog<D: DiskIo> {
     disk: D,
     key: [u8; 32],
     starts: u64,
@@ -118,7 +133,7 @@ pub(super) struct Log<D: DiskIo> {
     buffer: Vec<u8>,
 }
 
-impl<D: DiskIo> Log<D> {
+impl<D: DiskIo> DiskLog<D> {
     /// Returns a log without commits.
     pub(super) fn new(disk: D, owner: &Owner, life: u64, starts: u64, segment_bytes: usize) -> Self {
         Self {
@@ -183,7 +198,8 @@ impl<D: DiskIo> Log<D> {
         let file = self.disk.open(&name)?;
         if let Err(error) = file.allocate(u64::try_from(room).unwrap_or(u64::MAX)) {
             if !is_begun {
-                let _ = self.disk.remove(&name);
+                // A file with this name that the log does not know of would one day be a gap in the log.
+                self.disk.remove(&name).map_err(DiskError::into_final)?;
             }
             return Err(error);
         }
@@ -208,7 +224,7 @@ impl<D: DiskIo> Log<D> {
         let mut records = Vec::new();
         let Lasting { view, stable, seen } = &self.lasting;
         let stable = stable.as_ref().map(|(_, bytes)| bytes);
-        let view = mutant!(M151, view.as_ref(), None);
+        let view = mutant!(M151, view.as_ref().map(|(_, bytes)| bytes), None);
         for bytes in [view, stable, seen.as_ref()].into_iter().flatten() {
             commit::put(RecordKind::Replica, bytes, &mut records);
         }

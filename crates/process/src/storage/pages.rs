@@ -16,7 +16,7 @@ use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
-use super::index::{self, Entry, Index, Seal};
+use super::index::{self, Index, IndexEntry, Seal};
 use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 use super::owner::{CHECKPOINT, Owner, PAGES};
 use super::paged::Paged;
@@ -37,6 +37,15 @@ pub(super) fn clear(disk: &impl DiskIo) -> Result<(), DiskError> {
         disk.remove(&format!("{CHECKPOINT}/{file}"))?;
     }
     disk.sync_dir(CHECKPOINT)
+}
+
+/// Makes the indexes durable before they are read. The pages that they name are durable, or there would be no index.
+pub(super) fn settle(disk: &impl DiskIo) -> Result<(), DiskError> {
+    let indexes = indexes(disk)?;
+    for (_, name) in &indexes {
+        disk.settle(name)?;
+    }
+    if indexes.is_empty() { Ok(()) } else { disk.sync_dir(CHECKPOINT) }
 }
 
 /// Returns the indexes, newest first.
@@ -70,15 +79,15 @@ pub struct PageWriter<D: DiskIo> {
     number: u64,
     end: usize,
     /// The entries of the last durable checkpoint.
-    table: BTreeMap<u32, Entry>,
+    table: BTreeMap<u32, IndexEntry>,
     /// The entries written since.
-    pending: BTreeMap<u32, Entry>,
+    pending: BTreeMap<u32, IndexEntry>,
     /// Pages that were passed again since, although the disk has them.
     same: Vec<u32>,
     /// Good pages that were found but are not a state, or came with a transfer: it may use them until the next seal.
-    leftover: BTreeMap<u32, Entry>,
+    leftover: BTreeMap<u32, IndexEntry>,
     /// Pages that a transfer has made part of the state, and that may be nowhere else: kept until the next seal.
-    adopted: BTreeMap<u32, Entry>,
+    adopted: BTreeMap<u32, IndexEntry>,
     /// Free slots below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
@@ -202,11 +211,11 @@ impl<D: DiskIo> PageWriter<D> {
             return Ok(found.entries.keys().copied().collect());
         }
         let file = self.disk.open(PAGES)?;
-        let mut entries: Vec<&Entry> = found.entries.values().collect();
+        let mut entries: Vec<&IndexEntry> = found.entries.values().collect();
         entries.sort_unstable_by_key(|entry| entry.slot);
         let at_once = (READ_BYTES / self.page_bytes).max(1);
         let mut buffer = vec![0; at_once * self.page_bytes];
-        let follows = |a: &&Entry, b: &&Entry| a.slot.checked_add(1) == Some(b.slot);
+        let follows = |a: &&IndexEntry, b: &&IndexEntry| a.slot.checked_add(1) == Some(b.slot);
         for run in entries.chunk_by(follows).flat_map(|run| run.chunks(at_once)) {
             let bytes = &mut buffer[..run.len() * self.page_bytes];
             if file.read_at(bytes, self.offset(run[0].slot)).is_ok() {
@@ -282,7 +291,7 @@ impl<D: DiskIo> PageWriter<D> {
                 slot = unused.next().unwrap_or(u32::MAX);
                 self.buffer.extend_from_slice(page);
             }
-            entries.push(Entry { slot, label: *label });
+            entries.push(IndexEntry { slot, label: *label });
         }
         self.write_content(&entries)?;
         self.same.extend(same);
@@ -310,8 +319,8 @@ impl<D: DiskIo> PageWriter<D> {
     pub fn stage(&mut self, copied: &CopiedPages) -> Result<Vec<(PageLabel, u32)>, DiskError> {
         let labels = copied.labels();
         let unused = self.free.iter().copied().chain(self.slots..);
-        let entries: Vec<Entry> =
-            unused.zip(labels).map(|(slot, label)| Entry { slot, label: *label }).collect();
+        let entries: Vec<IndexEntry> =
+            unused.zip(labels).map(|(slot, label)| IndexEntry { slot, label: *label }).collect();
         self.buffer.clear();
         self.buffer.extend_from_slice(copied.content());
         self.write_content(&entries)?;
@@ -334,7 +343,7 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     /// Writes the buffer to the slots of these entries; adjacent slots in one write.
-    fn write_content(&mut self, entries: &[Entry]) -> Result<(), DiskError> {
+    fn write_content(&mut self, entries: &[IndexEntry]) -> Result<(), DiskError> {
         if self.pages.is_none() {
             let file = self.disk.open(PAGES)?;
             // Its name has to be durable before an image is. An index that only grows does not see to that.
@@ -360,8 +369,8 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     /// Returns the pages of the last durable checkpoint in their order, with their slots.
-    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.table.iter().map(|(page, entry)| (*page, entry.slot))
+    pub fn slots(&self) -> impl Iterator<Item = (PageLabel, u32)> + '_ {
+        self.table.values().map(|entry| (entry.label, entry.slot))
     }
 
     /// Returns how many bytes have been written since the last sync.
@@ -411,7 +420,7 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     fn append(&mut self, seal: &Seal) -> Result<(), DiskError> {
-        let entries: Vec<Entry> = self.pending.values().copied().collect();
+        let entries: Vec<IndexEntry> = self.pending.values().copied().collect();
         let mut bytes = Vec::new();
         let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
         let Some(file) = &self.index else { unreachable!("there is an index") };
@@ -427,7 +436,7 @@ impl<D: DiskIo> PageWriter<D> {
     fn begin_index(&mut self, seal: &Seal) -> Result<(), DiskError> {
         let mut all = self.table.clone();
         all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
-        let entries: Vec<Entry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+        let entries: Vec<IndexEntry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
         let (generation, mut bytes) = (self.generation + 1, Vec::new());
         let count = index::encode(&self.key, generation, 0, &entries, seal, &mut bytes);
         if self.disk.exists(DRAFT) {

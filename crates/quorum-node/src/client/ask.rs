@@ -17,7 +17,7 @@ use crate::note::State;
 
 /// A value with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct VersionedValue {
     /// The value.
     pub value: Value,
     /// Its version.
@@ -171,7 +171,7 @@ pub(super) struct Slot {
 
 #[derive(Debug, Default)]
 struct Inner {
-    entry: Option<Entry>,
+    entry: Option<VersionedValue>,
     closed: bool,
     /// The client cannot watch any more: it watches too much.
     refused: bool,
@@ -184,7 +184,7 @@ impl Slot {
         result
     }
 
-    pub(super) fn deliver(&self, entry: Entry) {
+    pub(super) fn deliver(&self, entry: VersionedValue) {
         self.with(|inner| inner.entry = Some(entry));
     }
 
@@ -192,7 +192,7 @@ impl Slot {
         self.with(|inner| (inner.closed, inner.refused) = (true, refused));
     }
 
-    pub(super) fn next(&self, wait: Duration) -> Result<Option<Entry>, CallError> {
+    pub(super) fn next(&self, wait: Duration) -> Result<Option<VersionedValue>, CallError> {
         let until = Instant::now() + wait;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quorate_quorum::Value;
 
-use super::{CallError, Client, Entry, Watch};
+use super::{CallError, Client, VersionedValue, Watch};
 
 /// A type whose values are stored in registers.
 pub trait Item: Sized {
@@ -107,7 +107,7 @@ impl<T: Item> Register<T> {
     /// # Errors
     ///
     /// As [`Client::write`].
-    pub fn write(&self, value: &T) -> Result<Entry, CallError> {
+    pub fn write(&self, value: &T) -> Result<VersionedValue, CallError> {
         self.client.write(self.key.as_bytes(), value.to_bytes())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quorate_quorum::step::Outcome;
 use quorate_quorum::{ObjectId, ServerId, Version};
 
-use super::ask::{CallError, Entry, Shared, Slot};
+use super::ask::{CallError, Shared, Slot, VersionedValue};
 
 /// The most objects that a client watches: a server takes no more of one.
 pub(super) const WATCHES_MAX: usize = 64;
@@ -40,7 +40,7 @@ impl Watch {
     /// # Errors
     ///
     /// The client watches too much, or is closed.
-    pub fn next(&self, wait: Duration) -> Result<Option<Entry>, CallError> {
+    pub fn next(&self, wait: Duration) -> Result<Option<VersionedValue>, CallError> {
         self.slot.next(wait)
     }
 }
@@ -49,7 +49,7 @@ impl Watch {
 #[derive(Debug)]
 pub(super) struct Watched {
     slots: Vec<Arc<Slot>>,
-    last: Option<Entry>,
+    last: Option<VersionedValue>,
     /// What each server has told of, and whether that was after the last read had begun.
     told: BTreeMap<ServerId, (Version, bool)>,
     in_vain: BTreeMap<ServerId, u8>,
@@ -139,7 +139,7 @@ impl Watched {
             return;
         }
         let Outcome { version, value, path, .. } = outcome;
-        let entry = Entry { value: Arc::clone(value), version: *version, path: *path };
+        let entry = VersionedValue { value: Arc::clone(value), version: *version, path: *path };
         self.slots.iter().for_each(|slot| slot.deliver(entry.clone()));
         self.told.retain(|_, (told, _)| *told > *version);
         self.last = Some(entry);

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::Host;
-use quorate_node::trouble::Kind;
-use quorate_node::{Clock, Idle, Trouble};
+use quorate_node::{Clock, Idle, NodeError};
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{ObjectId, Protocol, ServerId, Value};
 
-use crate::client::Options;
+use crate::client::ClientOptions;
 use crate::core::Core;
 use crate::init::server_dir;
 use crate::link::Carrier;
@@ -69,20 +69,22 @@ pub struct RepairFigures {
 /// A server that runs in a thread.
 struct Running {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), Trouble>>,
+    thread: JoinHandle<Result<(), NodeError>>,
 }
 
 impl Running {
-    fn start(dir: &Path, id: usize) -> Result<Self, Trouble> {
+    fn start(dir: &Path, id: usize) -> Result<Self, NodeError> {
         let server = Server::open(&server_dir(dir, ServerId::at(id)), None, Carrier::Udp)?;
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         Ok(Self { stop, thread: std::thread::spawn(move || server.run(&flag)) })
     }
 
-    fn end(self) -> Result<(), Trouble> {
+    fn end(self) -> Result<(), NodeError> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Err(Trouble::new(Kind::Rule, "a server has panicked")))
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(NodeError::new(NodeErrorKind::Rule, "a server has panicked")))
     }
 }
 
@@ -91,7 +93,7 @@ impl Running {
 /// # Errors
 ///
 /// The directory or the ports are not available, an operation did not end, or the server was not repaired.
-pub fn repair(plan: RepairPlan, dir: &Path) -> Result<RepairFigures, Trouble> {
+pub fn repair(plan: RepairPlan, dir: &Path) -> Result<RepairFigures, NodeError> {
     let register = NewRegister {
         f: 1,
         hosts: vec![Host { ip: plan.ip, port: None }],
@@ -112,12 +114,12 @@ fn run(
     plan: RepairPlan,
     dir: &Path,
     servers: &mut BTreeMap<usize, Running>,
-) -> Result<RepairFigures, Trouble> {
+) -> Result<RepairFigures, NodeError> {
     for id in 0..4 {
         servers.insert(id, Running::start(dir, id)?);
     }
     let mut user = User { core: Core::open(&dir.join("client-0"), Carrier::Udp)?, clock: Clock::new() };
-    let watcher = Client::open(&dir.join("client-1"), Options::default())?;
+    let watcher = Client::open(&dir.join("client-1"), ClientOptions::default())?;
     let begin = Instant::now();
     user.all(0..plan.keys, &mut |key| Call::Write(value(plan, key)), &mut |_, _| Ok(()))?;
     let filled = begin.elapsed();
@@ -126,7 +128,7 @@ fn run(
     }
     let place: PathBuf = server_dir(dir, ServerId::at(WIPED)).join("state");
     std::fs::remove_dir_all(&place)
-        .map_err(|error| Trouble::new(Kind::Unwritable, error.to_string()).in_file(&place))?;
+        .map_err(|error| NodeError::new(NodeErrorKind::Unwritable, error.to_string()).in_file(&place))?;
     let begin = Instant::now();
     servers.insert(WIPED, Running::start(dir, WIPED)?);
     let opened = begin.elapsed();
@@ -134,7 +136,7 @@ fn run(
     let took = begin.elapsed();
     if state.objects < u64::from(plan.keys) {
         let what = format!("the server counts as repaired with {} of {} keys", state.objects, plan.keys);
-        return Err(Trouble::new(Kind::Rule, what));
+        return Err(NodeError::new(NodeErrorKind::Rule, what));
     }
     if let Some(server) = servers.remove(&STOPPED) {
         server.end()?;
@@ -149,8 +151,8 @@ fn run(
             if outcome.value == value(plan, key) {
                 return Ok(());
             }
-            Err(Trouble::new(
-                Kind::Rule,
+            Err(NodeError::new(
+                NodeErrorKind::Rule,
                 format!("key {key} has another value than the one that was written"),
             ))
         },
@@ -159,10 +161,12 @@ fn run(
 }
 
 /// Waits until the server says that it is repaired.
-fn await_repaired(watcher: &Client) -> Result<State, Trouble> {
+fn await_repaired(watcher: &Client) -> Result<State, NodeError> {
     let (mut last, mut objects) = (Instant::now(), 0);
     loop {
-        let states = watcher.states(LOOK).map_err(|error| Trouble::new(Kind::Network, error.to_string()))?;
+        let states = watcher
+            .states(LOOK)
+            .map_err(|error| NodeError::new(NodeErrorKind::Network, error.to_string()))?;
         let own = states.into_iter().find(|(server, _)| server.index() == WIPED);
         if let Some((_, state)) = own {
             if !state.lost {
@@ -173,7 +177,10 @@ fn await_repaired(watcher: &Client) -> Result<State, Trouble> {
             }
         }
         if last.elapsed() > HUNG {
-            return Err(Trouble::new(Kind::Network, format!("the repair stopped at {objects} keys")));
+            return Err(NodeError::new(
+                NodeErrorKind::Network,
+                format!("the repair stopped at {objects} keys"),
+            ));
         }
     }
 }
@@ -196,8 +203,8 @@ impl User {
         &mut self,
         mut keys: impl Iterator<Item = u32>,
         call: &mut impl FnMut(u32) -> Call,
-        ended: &mut impl FnMut(u32, &Outcome) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        ended: &mut impl FnMut(u32, &Outcome) -> Result<(), NodeError>,
+    ) -> Result<(), NodeError> {
         let mut running: BTreeMap<ObjectId, u32> = BTreeMap::new();
         let (mut idle, mut last) = (Idle::new(self.core.waiting()), Instant::now());
         loop {
@@ -213,18 +220,20 @@ impl User {
             if running.is_empty() && self.core.backlog() == 0 {
                 return Ok(());
             }
-            let broken = |error: std::io::Error| Trouble::new(Kind::Network, error.to_string());
+            let broken = |error: std::io::Error| NodeError::new(NodeErrorKind::Network, error.to_string());
             let mut worked = self.core.turn(now_ns).map_err(broken)?;
             while let Some((object, result)) = self.core.take_done() {
                 (worked, last) = (true, Instant::now());
                 let Some(key) = running.remove(&object) else { continue };
                 match result {
                     Ok(outcome) => ended(key, &outcome)?,
-                    Err(failure) => return Err(Trouble::new(Kind::Rule, format!("refused: {failure:?}"))),
+                    Err(failure) => {
+                        return Err(NodeError::new(NodeErrorKind::Rule, format!("refused: {failure:?}")));
+                    }
                 }
             }
             if last.elapsed() > HUNG {
-                return Err(Trouble::new(Kind::Network, "an operation did not end"));
+                return Err(NodeError::new(NodeErrorKind::Network, "an operation did not end"));
             }
             if worked {
                 idle.reset();

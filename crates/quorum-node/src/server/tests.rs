@@ -104,7 +104,9 @@ fn who_may_not_read_may_not_watch() {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let mut config = Config::new(Protocol::MinimalC);
     let only = Who::These(BTreeSet::from([1]));
-    config.rules.insert("mine/".to_owned(), Rights { readers: only.clone(), writers: only });
+    config
+        .rules
+        .insert("mine/".to_owned(), Rights { readers: only.clone(), writers: only, ..Rights::default() });
     let dir = made("watch", [127, 91, high, low.max(1)], config);
     let mut server = open(&dir);
     let watch = Note::Watch(ObjectId::new(b"mine/", b"key"));

@@ -39,7 +39,7 @@ pub struct Owner {
 
 /// A log that is written.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct StoreLog {
     file: File,
     generation: u64,
     bytes: u64,
@@ -50,7 +50,7 @@ pub(super) struct Log {
 #[derive(Debug)]
 pub(super) enum Read {
     /// All that was made durable is there.
-    Whole(Log),
+    Whole(StoreLog),
     /// It is not, for this reason.
     Damaged(&'static str),
 }
@@ -73,7 +73,7 @@ fn hash(generation: u64, offset: u64, bytes: &[u8]) -> [u8; 16] {
     hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-impl Log {
+impl StoreLog {
     /// Creates an empty log.
     pub(super) fn create(path: &Path, owner: Owner, generation: u64) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -150,7 +150,7 @@ pub(super) fn read(
         file.sync_all()?;
     }
     io::Seek::seek(&mut file, io::SeekFrom::Start(at))?;
-    Ok(Read::Whole(Log { file, generation, bytes: at, frame: Vec::new() }))
+    Ok(Read::Whole(StoreLog { file, generation, bytes: at, frame: Vec::new() }))
 }
 
 enum Batch {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use quorate_node::init::Host;
 use quorate_quorum::{Protocol, ServerId};
-use quorate_quorum_node::client::Options;
+use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::init::server_dir;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     pub(crate) fn client(&self, number: u64) -> Client {
-        let options = Options { deadline: Duration::from_secs(60), carrier: self.carrier };
+        let options = ClientOptions { deadline: Duration::from_secs(60), carrier: self.carrier };
         Client::open(&self.dir.join(format!("client-{number}")), options).unwrap()
     }
 }

@@ -134,8 +134,10 @@ fn a_watch_delivers_values_in_rising_order() {
 fn rights_are_enforced_by_servers() {
     let mut config = Config::new(Protocol::MinimalF);
     let only = |principals: &[u64]| Who::These(principals.iter().copied().collect::<BTreeSet<u64>>());
-    config.rules.insert("open/".to_owned(), Rights { readers: Who::All, writers: Who::All });
-    config.rules.insert("mine/".to_owned(), Rights { readers: only(&[]), writers: only(&[1]) });
+    config.rules.insert("open/".to_owned(), Rights::default());
+    config
+        .rules
+        .insert("mine/".to_owned(), Rights { readers: only(&[]), writers: only(&[1]), ..Rights::default() });
     let mut cluster = Cluster::make("rights", config.clone(), &[]);
     (0..N).for_each(|id| cluster.start(id, None));
     let (owner, other) = (cluster.client(0), cluster.client(1));
@@ -148,8 +150,10 @@ fn rights_are_enforced_by_servers() {
     // A client whose copy of the rules says otherwise.
     config.rules.insert("mine/".to_owned(), Rights::default());
     std::fs::write(cluster.dir.join("client-1/register.toml"), config.text()).unwrap();
-    let options =
-        quorate_quorum_node::client::Options { deadline: Duration::from_millis(400), ..Default::default() };
+    let options = quorate_quorum_node::client::ClientOptions {
+        deadline: Duration::from_millis(400),
+        ..Default::default()
+    };
     let thief = quorate_quorum_node::Client::open(&cluster.dir.join("client-1"), options).unwrap();
     assert_eq!(thief.write(b"mine/a", value(3, 2)), Err(CallError::Unavailable));
     assert_eq!(thief.read(b"mine/a"), Err(CallError::Unavailable));

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Operation, OperationKind};
 
 /// The most operations of one object.
 pub const OPERATIONS_MAX: usize = 30;
@@ -17,7 +17,7 @@ pub fn check(history: &History) -> Result<(), String> {
 fn check_object(operations: &[&Operation]) -> Result<(), String> {
     let operations: Vec<&&Operation> = operations
         .iter()
-        .filter(|operation| operation.kind == Kind::Write || operation.responded.is_some())
+        .filter(|operation| operation.kind == OperationKind::Write || operation.responded.is_some())
         .collect();
     if operations.len() > OPERATIONS_MAX {
         return Err(format!("{} operations, at most {OPERATIONS_MAX}", operations.len()));
@@ -56,9 +56,9 @@ impl Search<'_> {
             }
             let id = self.ids.get(operation.value.as_slice()).copied().unwrap_or(usize::MAX);
             let next = match operation.kind {
-                Kind::Write => id,
-                Kind::Read if id == value => value,
-                Kind::Read => continue,
+                OperationKind::Write => id,
+                OperationKind::Read if id == value => value,
+                OperationKind::Read => continue,
             };
             if self.finish(done | (1 << index), next, failed) {
                 return true;

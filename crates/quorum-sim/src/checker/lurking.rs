@@ -6,7 +6,7 @@ use quorate_quorum::settings::Variant;
 use quorate_quorum::version::Version;
 use quorate_wire::ClientId;
 
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Operation, OperationKind};
 
 /// Returns how many versions of `client` became visible after its stop: a good operation that began
 /// after the stop ended with a smaller version before a good read began that returned it.
@@ -28,7 +28,7 @@ pub fn lurking(history: &History, client: ClientId, stopped: u64) -> usize {
 }
 
 fn reads_of<'a>(operations: &[&'a Operation], client: ClientId) -> Vec<(&'a Operation, Version)> {
-    let reads = operations.iter().filter(|operation| operation.kind == Kind::Read);
+    let reads = operations.iter().filter(|operation| operation.kind == OperationKind::Read);
     let reads = reads.filter_map(|read| Some((*read, read.version?)));
     reads.filter(|(_, version)| version.client == client).collect()
 }
@@ -64,7 +64,8 @@ pub fn check(history: &History, variant: Variant) -> Result<(), String> {
 /// Two writes that overlap may take versions with one counter, so that a version of the stopped client with the same
 /// counter is above both. So the second has to begin after the first has ended.
 fn overwritten(operations: &[&Operation], client: ClientId, stopped: u64) -> Result<(), String> {
-    let writes = || operations.iter().filter(|other| other.kind == Kind::Write && other.invoked > stopped);
+    let writes =
+        || operations.iter().filter(|other| other.kind == OperationKind::Write && other.invoked > stopped);
     let Some(first) = writes().filter_map(|write| write.responded).min() else { return Ok(()) };
     let second = writes().filter(|write| write.invoked > first).filter_map(|write| write.responded).min();
     let Some(second) = second else { return Ok(()) };
@@ -86,7 +87,7 @@ mod tests {
     const GOOD: ClientId = ClientId(1 << 16);
 
     fn operation(
-        kind: Kind,
+        kind: OperationKind,
         (invoked, responded): (u64, u64),
         (counter, client): (u64, ClientId),
     ) -> Operation {
@@ -108,9 +109,9 @@ mod tests {
     fn two_writes_count_only_one_after_the_other() {
         let judged = |second: (u64, u64)| {
             let operations = [
-                operation(Kind::Write, (10, 20), (3, GOOD)),
-                operation(Kind::Write, second, (3, GOOD)),
-                operation(Kind::Read, (40, 50), (3, STOPPED)),
+                operation(OperationKind::Write, (10, 20), (3, GOOD)),
+                operation(OperationKind::Write, second, (3, GOOD)),
+                operation(OperationKind::Read, (40, 50), (3, STOPPED)),
             ];
             overwritten(&operations.iter().collect::<Vec<_>>(), STOPPED, 5)
         };

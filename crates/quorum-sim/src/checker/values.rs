@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Operation, OperationKind};
 
 /// An operation as the checker needs it. Times are signed: the initial write is before all.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +40,10 @@ fn check_object(history: &History, operations: &[&Operation]) -> Result<(), Stri
         };
         let id = (operation.value.clone(), operation.version.filter(|_| by_version));
         match operation.kind {
-            Kind::Read if operation.responded.is_none() => {}
-            Kind::Read => clusters.entry(id).or_default().1.push(span),
-            Kind::Write if by_version && operation.version.is_none() => {}
-            Kind::Write => clusters.entry(id).or_default().0 = Some(span),
+            OperationKind::Read if operation.responded.is_none() => {}
+            OperationKind::Read => clusters.entry(id).or_default().1.push(span),
+            OperationKind::Write if by_version && operation.version.is_none() => {}
+            OperationKind::Write => clusters.entry(id).or_default().0 = Some(span),
         }
     }
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
@@ -93,7 +93,9 @@ fn pending<'a>(operations: &[&'a Operation], value: &[u8]) -> Option<&'a Operati
     operations
         .iter()
         .find(|operation| {
-            operation.kind == Kind::Write && operation.responded.is_none() && operation.value == value
+            operation.kind == OperationKind::Write
+                && operation.responded.is_none()
+                && operation.value == value
         })
         .copied()
 }
@@ -139,7 +141,7 @@ mod tests {
             operations.push(Operation {
                 client: ClientId::new(number + 1, 0),
                 object: ObjectId([0; 32]),
-                kind: if write { Kind::Write } else { Kind::Read },
+                kind: if write { OperationKind::Write } else { OperationKind::Read },
                 invoked: a,
                 responded: (!rng.one_in(8)).then_some(b),
                 value,
@@ -147,7 +149,7 @@ mod tests {
             });
         }
         for operation in &mut operations {
-            if operation.kind == Kind::Read && operation.responded.is_some() && rng.chance(85) {
+            if operation.kind == OperationKind::Read && operation.responded.is_some() && rng.chance(85) {
                 operation.value = rng
                     .pick(&written)
                     .map_or_else(Vec::new, |number| vec![u8::try_from(number).unwrap() + 1]);

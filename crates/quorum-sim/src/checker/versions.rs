@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use quorate_quorum::version::{Version, value_digest};
 
-use crate::history::{History, Kind, Operation};
+use crate::history::{History, Operation, OperationKind};
 
 /// Checks every object.
 pub fn check(history: &History) -> Result<(), String> {
@@ -17,12 +17,12 @@ pub fn check(history: &History) -> Result<(), String> {
 
 fn check_object(history: &History, operations: &[&Operation]) -> Result<(), String> {
     let mut written: BTreeMap<&[u8], (&Operation, Option<Version>)> = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.kind == Kind::Write) {
+    for operation in operations.iter().filter(|operation| operation.kind == OperationKind::Write) {
         if written.insert(&operation.value, (operation, operation.version)).is_some() {
             return Err("the workload wrote a value twice".to_string());
         }
     }
-    for read in operations.iter().filter(|operation| operation.kind == Kind::Read) {
+    for read in operations.iter().filter(|operation| operation.kind == OperationKind::Read) {
         let Some(version) = read.version else { continue };
         if value_digest(&read.value) != version.digest {
             return Err(format!(
@@ -69,7 +69,8 @@ fn rising(operations: &[&Operation]) -> Result<(), String> {
         }
         let Some(version) = operation.version else { continue };
         if let Some((floor, before)) = floors[index] {
-            let fine = if operation.kind == Kind::Write { version > floor } else { version >= floor };
+            let fine =
+                if operation.kind == OperationKind::Write { version > floor } else { version >= floor };
             if !fine {
                 let before = operations[before];
                 return Err(format!(

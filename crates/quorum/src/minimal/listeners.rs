@@ -26,7 +26,7 @@ pub(crate) struct Listener {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     active: BTreeMap<ClientId, Listener>,
-    /// Not evicted while the client is known: an old READ must not register again (pitfall 1).
+    /// Not evicted while the client is known: a READ that was overtaken by a newer one must not register again (§4).
     max_rid: BTreeMap<ClientId, Rid>,
 }
 

@@ -96,7 +96,8 @@ impl Collect {
     }
 
     /// An entrance: T becomes the f + 1 largest distinct versions, and its answers are rebuilt from
-    /// what each server said last (pitfall 5). After the last entrance T is frozen.
+    /// the largest version that each server said: otherwise, a new candidate would lack answers that came
+    /// before it was one (§4). After the last entrance T is frozen.
     fn enter(&mut self, settings: &Settings) {
         let mut versions: Vec<Version> = self.largest.iter().flatten().map(|said| said.version).collect();
         versions.sort_unstable_by(|a, b| b.cmp(a));

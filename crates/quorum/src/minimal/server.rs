@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 use quorate_wire::Principal;
 use quorate_wire::codec::Decoded;
 
+use super::claims::Claims;
 use super::listeners::Listeners;
 use super::relay::Relay;
 use crate::access::Access;
 use crate::crypto::{Crypto, Statement};
 use crate::message::{Body, Copy, Message, Op, Proof, Rid};
 use crate::mutants::Mutant;
-use crate::phalanx::is_signed;
+use crate::phalanx::judge;
 use crate::repair::{Repair, copies};
 use crate::saved;
 use crate::settings::{Protocol, Settings};
@@ -71,7 +72,8 @@ struct Store<'a> {
 enum Sender {
     Client(Principal, Op),
     Peer(ServerId),
-    Repair,
+    /// Several peers, or a list of one: nobody waits for it.
+    Peers,
 }
 
 /// A server.
@@ -82,6 +84,7 @@ pub(crate) struct Server {
     objects: BTreeMap<ObjectId, Object>,
     relay: Relay,
     repair: Repair,
+    claims: Claims,
     /// MINIMAL-C: which peers answered what during repair. Cleared when it ends. Values are not kept: the answer
     /// that completes f + 1 brings it.
     answers: BTreeMap<(ObjectId, Version), ServerSet>,
@@ -94,6 +97,7 @@ impl Server {
             objects: BTreeMap::new(),
             relay: Relay::new(me, Arc::clone(&settings)),
             repair: Repair::new(me, Arc::clone(&settings), lost),
+            claims: Claims::new(me, Arc::clone(&settings)),
             answers: BTreeMap::new(),
             settings,
         }
@@ -138,12 +142,22 @@ impl Server {
                 let Principal::Replica(peer) = from else {
                     return out.reject(from, Reject::NotExpected);
                 };
-                let revoked = !self.access.may_write(version.client, &object, &self.settings.rules);
-                if revoked && self.settings.wrong(Mutant::AccessOnRelays) {
+                let may = || self.access.may_write(version.client, &object, &self.settings.rules);
+                if self.settings.wrong(Mutant::AccessOnRelays) && !may() {
                     return;
                 }
                 let store = Store { object, version: *version, value, proof };
                 self.store(Sender::Peer(peer), &store, crypto, out);
+            }
+            Body::Tsr { op, version, .. } if !self.is_f() => {
+                let Principal::Replica(peer) = from else {
+                    return out.reject(from, Reject::NotExpected);
+                };
+                if let Some((version, value)) = self.claims.answered(peer, object, (*op, *version)) {
+                    let proof = &Proof::default();
+                    let store = Store { object, version, value: &value, proof };
+                    self.store(Sender::Peers, &store, crypto, out);
+                }
             }
             Body::Fack { version } if self.is_f() => match from {
                 Principal::Replica(peer) => self.relay.acknowledged(object, peer, *version),
@@ -151,14 +165,9 @@ impl Server {
             },
             Body::Pull => {
                 let Principal::Replica(_) = from else { return out.reject(from, Reject::NotExpected) };
-                let list = self.objects.range(object..).map(|(object, held)| Copy {
-                    object: *object,
-                    version: held.version,
-                    value: Arc::clone(&held.value),
-                    proof: held.proof.clone(),
-                    pcert: None,
-                    wcert: None,
-                });
+                let list = self.objects.range(object..);
+                let list =
+                    list.map(|(object, held)| Copy::stored(*object, held.version, &held.value, &held.proof));
                 out.send(from, object, copies(list));
             }
             Body::Copies { items, more } => {
@@ -171,7 +180,7 @@ impl Server {
         }
     }
 
-    /// A store that a client sent. The access list applies to a writer's own only (§4).
+    /// A store that a client sent. In MINIMAL-C readers write back, in MINIMAL-F the servers relay.
     fn client_store(
         &mut self,
         from: Principal,
@@ -182,15 +191,37 @@ impl Server {
         out: &mut Out,
     ) {
         // Clients are correct in MINIMAL-C, servers are not: a server may store nothing.
-        let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
-        let own = Principal::from(store.version.client) == from;
-        // Readers write back in MINIMAL-C; in MINIMAL-F the servers relay.
-        let back = back && !self.is_f();
-        let may = || self.access.may_write(store.version.client, &store.object, &self.settings.rules);
-        if !(back || own && may()) {
+        let Principal::Client(client) = from else { return out.reject(from, Reject::NotExpected) };
+        let Store { object, version, value, .. } = *store;
+        let rules = &self.settings.rules;
+        let (sender, may) = (Sender::Client(from, op), self.access.may_write(client, &object, rules));
+        let own = version.client == client;
+        if !back || self.is_f() {
+            if own && may {
+                return self.store(sender, store, crypto, out);
+            }
             return out.reject(from, Reject::NotAllowed);
         }
-        self.store(Sender::Client(from, op), store, crypto, out);
+        if self.settings.wrong(Mutant::RightsOfSender) {
+            return self.store(sender, store, crypto, out);
+        }
+        if !rules.may_read(from, &object) || !rules.may_have_written(version.client, &object) {
+            return out.reject(from, Reject::NotAllowed);
+        }
+        // Its word is enough if it may write: it could have written this itself, under a larger version.
+        if may || self.objects.get(&object).is_some_and(|held| held.version == version) {
+            return self.store(sender, store, crypto, out);
+        }
+        let result = if self.settings.wrong(Mutant::AccessOnRelays) {
+            Err(Reject::NotAllowed)
+        } else if crypto.digest(value) == version.digest {
+            self.claims.ask(from, (object, version), value, out)
+        } else {
+            Err(Reject::BadProof)
+        };
+        if let Err(reason) = result {
+            out.reject(from, reason);
+        }
     }
 
     /// STORE and FSTORE (§4, §5).
@@ -212,14 +243,21 @@ impl Server {
             // Superseded or handled before: no cryptography.
             return acknowledge(sender, object, version, facks, out);
         }
-        let valid = crypto.digest(value) == version.digest && (!signed || self.is_proved(store, crypto));
-        if !valid {
+        let hashes = crypto.digest(value) == version.digest;
+        let judged = if !hashes {
+            Err(Reject::BadProof)
+        } else if signed {
+            self.judge(store, crypto)
+        } else {
+            Ok(())
+        };
+        if let Err(reason) = judged {
             let from = match sender {
                 Sender::Client(from, _) => from,
                 Sender::Peer(peer) => peer.into(),
-                Sender::Repair => return,
+                Sender::Peers => return,
             };
-            return out.reject(from, Reject::BadProof);
+            return out.reject(from, reason);
         }
         let held = self.objects.entry(object).or_default();
         let newer = version > held.version;
@@ -259,16 +297,17 @@ impl Server {
     }
 
     /// MINIMAL-F: the writer signed it, and with `ts_evidence` it follows what q servers answered.
-    fn is_proved(&self, store: &Store<'_>, crypto: &mut dyn Crypto) -> bool {
+    fn judge(&self, store: &Store<'_>, crypto: &mut dyn Crypto) -> Result<(), Reject> {
         let Store { object, version, proof, .. } = store;
         if self.settings.evidence {
-            let Some(evidence) = &proof.evidence else { return false };
-            let Some(before) = evidence.predecessor(&self.settings, crypto, object) else { return false };
-            if before.val.checked_add(1) != Some(version.val) {
-                return false;
+            let evidence = proof.evidence.as_ref();
+            let before = evidence.and_then(|evidence| evidence.predecessor(&self.settings, crypto, object));
+            let next = before.and_then(|before| before.val.checked_add(1));
+            if next != Some(version.val) {
+                return Err(Reject::BadProof);
             }
         }
-        is_signed(&self.settings, crypto, object, *version, proof.signature.as_ref())
+        judge(&self.settings, crypto, object, *version, proof.signature.as_ref())
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of READ and what a step has")]
@@ -300,7 +339,7 @@ impl Server {
         out.send(from, object, Body::Val { rid, version, value, forwarded: false, signature });
     }
 
-    /// Ends the leases of readers that never said that they were complete (§4, pitfall 3).
+    /// Ends the leases of readers that never said that they were complete (§4, Bounds).
     fn expire(&mut self, now: u64, out: &mut Out) {
         let mut left = false;
         for (object, held) in &mut self.objects {
@@ -341,7 +380,7 @@ impl Server {
             }
             let Copy { object, version, value, proof, .. } = &item;
             let store = Store { object: *object, version: *version, value, proof };
-            self.store(Sender::Repair, &store, crypto, out);
+            self.store(Sender::Peers, &store, crypto, out);
         }
         if self.is_f() {
             self.repair.judge_proofs();
@@ -393,7 +432,7 @@ fn acknowledge(sender: Sender, object: ObjectId, version: Version, facks: bool, 
     match sender {
         Sender::Client(from, op) => out.send(from, object, Body::Ack { op, version }),
         Sender::Peer(peer) if facks => out.send(peer, object, Body::Fack { version }),
-        Sender::Peer(_) | Sender::Repair => {}
+        Sender::Peer(_) | Sender::Peers => {}
     }
 }
 
@@ -428,6 +467,7 @@ impl Process for Server {
         }
         self.relay.crash();
         self.repair.crash();
+        self.claims.crash();
         self.answers.clear();
     }
 

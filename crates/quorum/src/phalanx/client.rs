@@ -163,7 +163,7 @@ impl Register {
         }
         let first = round.op();
         let op = Op { phase: 2, ..first };
-        // The write-back carries the original signature (pitfall 3).
+        // The write-back carries the signature of the writer: servers verify it (§3).
         let body = Body::Store { op, version, value: value.clone(), proof, write_back: true };
         let round = Round::start(op, body, ServerSet::default(), cx);
         self.state = State::WriteBack { round, first, version, value, holders };

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use quorate_wire::Principal;
 use quorate_wire::codec::Decoded;
 
-use super::is_signed;
+use super::judge;
 use crate::access::Access;
 use crate::crypto::Crypto;
 use crate::message::{Body, Copy, Message, Op, Proof};
@@ -65,26 +65,14 @@ impl Server {
                 out.send(from, object, Body::RdVal { op: *op, version, value, proof });
             }
             Body::Store { op, version, value, proof, write_back } => {
-                let store = Copy {
-                    object,
-                    version: *version,
-                    value: Arc::clone(value),
-                    proof: proof.clone(),
-                    pcert: None,
-                    wcert: None,
-                };
+                let store = Copy::stored(object, *version, value, proof);
                 self.write(from, *op, store, *write_back, crypto, out);
             }
             Body::Pull => {
                 let Principal::Replica(_) = from else { return out.reject(from, Reject::NotExpected) };
-                let list = self.objects.range(object..).map(|(object, held)| Copy {
-                    object: *object,
-                    version: held.version,
-                    value: Arc::clone(&held.value),
-                    proof: held.proof.clone(),
-                    pcert: None,
-                    wcert: None,
-                });
+                let list = self.objects.range(object..);
+                let list =
+                    list.map(|(object, held)| Copy::stored(*object, held.version, &held.value, &held.proof));
                 out.send(from, object, copies(list));
             }
             Body::Copies { items, more } => {
@@ -96,7 +84,7 @@ impl Server {
                     match self.install(item, crypto) {
                         Ok(true) => out.persist(about),
                         Ok(false) => {}
-                        Err(_) => out.reject(from, Reject::BadProof),
+                        Err(reason) => out.reject(from, reason),
                     }
                 }
                 self.repair.judge_proofs();
@@ -105,7 +93,7 @@ impl Server {
         }
     }
 
-    /// WR and WB. The access list applies to WR only (§3).
+    /// WR and WB. The list of revoked clients applies to WR only (§3); the rules to the writer of either.
     fn write(
         &mut self,
         from: Principal,
@@ -130,7 +118,7 @@ impl Server {
                 if newer {
                     out.persist(object);
                 }
-                // Also when it is not newer: otherwise concurrent writers would block (pitfall 4).
+                // Also when it is not newer: otherwise concurrent writers would block (§3, Servers).
                 if newer || !self.settings.wrong(Mutant::NewerOnly) {
                     out.send(from, object, Body::Ack { op, version });
                 }
@@ -144,11 +132,10 @@ impl Server {
         if self.objects.get(&object).map_or(Version::GENESIS, |held| held.version) == version {
             return Ok(false);
         }
-        let valid = crypto.digest(&value) == version.digest
-            && is_signed(&self.settings, crypto, &object, version, proof.signature.as_ref());
-        if !valid {
+        if crypto.digest(&value) != version.digest {
             return Err(Reject::BadProof);
         }
+        judge(&self.settings, crypto, &object, version, proof.signature.as_ref())?;
         if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
             return Err(Reject::Full);
         }

@@ -19,6 +19,7 @@ mod decimal;
 #[cfg(test)]
 mod element_tests;
 mod elements;
+mod error;
 mod execute;
 mod further;
 #[cfg(test)]
@@ -30,19 +31,18 @@ mod perform;
 mod store;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 pub use all::{All, CHECKS_MAX, MARK_BYTES};
 pub use asked::Asked;
 pub use collection::{ELEMENTS_MAX, LOOKED_MAX};
 pub use command::{Command, Condition, ITEMS_MAX, Items};
 pub use elements::{Container, Elements, Verb};
+pub use error::VALUE_BYTES_MAX;
+use error::{KvError, MANY_BYTES_MAX, decimal, number, parse};
 pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
 pub use operation::{Answer, Answers, Failure, Operation};
 pub use pattern::matches;
 use store::{Deadline, Store};
-pub use trouble::VALUE_BYTES_MAX;
-use trouble::{MANY_BYTES_MAX, Trouble, decimal, number, parse};
 
 /// Each write operation removes this number of expired keys: more than it can make expire.
 const REAP_MAX: usize = 4;
@@ -79,8 +79,8 @@ impl Service for Kv {
     fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
         let reaped = Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX));
         reaped.map_err(|error| match error {
-            Trouble::Stop(reason) => reason,
-            Trouble::Failure(_) => Stop::Corrupt,
+            KvError::Stop(reason) => reason,
+            KvError::Failure(_) => Stop::Corrupt,
         })
     }
 
@@ -119,12 +119,12 @@ impl Service for Kv {
         let done = match Asked::decode(operation) {
             Ok(Asked::Command(Command::Many(items))) => store.many(&items, out),
             Ok(asked) => store.answer(&asked, out),
-            Err(_) => Err(Trouble::Failure(Failure::Malformed)),
+            Err(_) => Err(KvError::Failure(Failure::Malformed)),
         };
         match done {
             Ok(()) => Ok(()),
-            Err(Trouble::Stop(stop)) => Err(stop),
-            Err(Trouble::Failure(failure)) => {
+            Err(KvError::Stop(stop)) => Err(stop),
+            Err(KvError::Failure(failure)) => {
                 out.clear();
                 Answer::Failed(failure).encode(out);
                 Err(Stop::Refused)
@@ -168,7 +168,7 @@ fn declare_elements(elements: &Elements<'_>, keys: &mut Access) {
 impl Store<'_, '_> {
     /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
     /// but for the first.
-    fn many(&mut self, items: &Items<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn many(&mut self, items: &Items<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         Answer::begin_many(out);
         for item in items.iter() {
             let start = out.len();
@@ -179,7 +179,7 @@ impl Store<'_, '_> {
                 let done = match Asked::decode(item) {
                     // A transaction is undone as a whole, so it is an operation by itself.
                     Ok(Asked::Command(Command::Many(_)) | Asked::Further(Further::All(_))) | Err(_) => {
-                        Err(Trouble::Failure(Failure::Malformed))
+                        Err(KvError::Failure(Failure::Malformed))
                     }
                     Ok(asked) => self.answer(&asked, out),
                 };
@@ -187,9 +187,9 @@ impl Store<'_, '_> {
                     Ok(()) if is_first || out.len() <= MANY_BYTES_MAX => self.view.keep(),
                     Ok(()) => is_left = true,
                     // The whole question has to be asked again.
-                    Err(Trouble::Failure(Failure::NeedsOrder) | Trouble::Stop(_)) => return done,
-                    Err(Trouble::Failure(Failure::AnswerTooLong)) if !is_first => is_left = true,
-                    Err(Trouble::Failure(failure)) => {
+                    Err(KvError::Failure(Failure::NeedsOrder) | KvError::Stop(_)) => return done,
+                    Err(KvError::Failure(Failure::AnswerTooLong)) if !is_first => is_left = true,
+                    Err(KvError::Failure(failure)) => {
                         self.view.undo();
                         out.truncate(start);
                         Answer::Failed(failure).encode(out);
@@ -207,7 +207,7 @@ impl Store<'_, '_> {
     }
 
     /// Executes an operation, and appends the answer.
-    pub(super) fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn answer(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         if !asked.is_read_only() {
             self.reap(REAP_MAX)?;
         }
@@ -222,7 +222,7 @@ impl Store<'_, '_> {
         }
     }
 
-    fn operate(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn operate(&mut self, operation: &Operation<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         match *operation {
             Operation::Get { key } => self.get(key, out)?,
             Operation::Put { key, value } => {
@@ -235,15 +235,15 @@ impl Store<'_, '_> {
             }
             Operation::Cas { key, expected, value } => {
                 if self.value(key)?.as_deref() != expected {
-                    return Err(Trouble::Failure(Failure::Mismatch));
+                    return Err(KvError::Failure(Failure::Mismatch));
                 }
                 self.put(key, value, Deadline::Never)?;
                 Answer::Done.encode(out);
             }
             Operation::Incr { key, by } => {
                 let text = self.value(key)?.unwrap_or_else(|| b"0".to_vec());
-                let number = parse(&text).ok_or(Trouble::Failure(Failure::NotANumber))?;
-                let sum = number.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?;
+                let number = parse(&text).ok_or(KvError::Failure(Failure::NotANumber))?;
+                let sum = number.checked_add(by).ok_or(KvError::Failure(Failure::Overflow))?;
                 let text = decimal(sum);
                 self.put(key, text.as_bytes(), Deadline::Keep)?;
                 Answer::Value(text.as_bytes()).encode(out);
@@ -258,7 +258,7 @@ impl Store<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn command(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         match *command {
             Command::Set { key, value, condition, ttl_ms, get } => {
                 let deadline = match ttl_ms {
@@ -345,14 +345,14 @@ impl Store<'_, '_> {
     }
 
     /// Appends the value of a key, or nil.
-    pub(super) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), KvError> {
         self.answer_value(self.find(key)?, out)
     }
 
     /// As [`Self::get`], but a hash or set is nil.
-    fn get_string(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn get_string(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), KvError> {
         match self.get(key, out) {
-            Err(Trouble::Failure(Failure::WrongKind)) => {
+            Err(KvError::Failure(Failure::WrongKind)) => {
                 Answer::Nil.encode(out);
                 Ok(())
             }
@@ -360,7 +360,7 @@ impl Store<'_, '_> {
         }
     }
 
-    pub(super) fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, Trouble> {
+    pub(super) fn expire(&mut self, key: &[u8], ttl_ms: i64) -> Result<bool, KvError> {
         if !self.is_there(key)? {
             return Ok(false);
         }
@@ -377,19 +377,19 @@ impl Store<'_, '_> {
     }
 
     /// Returns the time this many milliseconds from now.
-    pub(super) fn after(&self, ttl_ms: u64) -> Result<u64, Trouble> {
+    pub(super) fn after(&self, ttl_ms: u64) -> Result<u64, KvError> {
         let at = self.now_ms().checked_add(ttl_ms).filter(|at| i64::try_from(*at).is_ok());
-        at.ok_or(Trouble::Failure(Failure::BadTtl))
+        at.ok_or(KvError::Failure(Failure::BadTtl))
     }
 
-    fn sizes(&mut self, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn sizes(&mut self, out: &mut Vec<u8>) -> Result<(), KvError> {
         self.reap(REAP_TO_COUNT_MAX)?;
         let (keys, expiring) = self.count()?;
         Answer::begin_many(out);
         for size in [keys, expiring, u64::from(self.pages()?)] {
             Answer::add(out, |out| {
                 number(usize::try_from(size).unwrap_or(usize::MAX), out);
-                Ok::<(), Trouble>(())
+                Ok::<(), KvError>(())
             })?;
         }
         Ok(())

@@ -87,7 +87,7 @@ pub(crate) struct Loaded {
 }
 
 /// Returns pages as a state transfer takes them, one of each. What can be read again is not kept in memory.
-fn leftover(found: Vec<Found>) -> Arrivals {
+fn leftover(found: Vec<StoredPage>) -> Arrivals {
     let dropped = found.into_iter().map(|mut found| {
         if found.place.is_some() {
             found.content = None;
@@ -101,7 +101,7 @@ fn leftover(found: Vec<Found>) -> Arrivals {
 
 /// A page that was found on a disk, and is good.
 #[derive(Debug)]
-struct Found {
+struct StoredPage {
     page: u32,
     label: Label,
     /// It is in memory, or can be read at this place of the store, or both.
@@ -109,7 +109,7 @@ struct Found {
     place: Option<u32>,
 }
 
-impl Found {
+impl StoredPage {
     fn as_label(&self) -> PageLabel {
         PageLabel { page: self.page, modified: self.label.modified, digest: self.label.digest }
     }
@@ -146,7 +146,7 @@ pub struct Loading {
     tree: Tree,
     pages_max: u32,
     page_bytes: usize,
-    pages: Vec<Found>,
+    pages: Vec<StoredPage>,
     damaged: usize,
 }
 
@@ -193,7 +193,7 @@ impl Loading {
             found.digest == label.digest && label.page < self.pages_max && content.len() == self.page_bytes;
         if is_good {
             let content = (keep || place.is_none()).then(|| Page::from(content));
-            self.pages.push(Found { page: label.page, label: found, content, place });
+            self.pages.push(StoredPage { page: label.page, label: found, content, place });
         } else {
             self.damaged += 1;
         }

@@ -25,7 +25,7 @@ mod tests;
 mod visit;
 
 pub use cursor::{Cursor, TreeEntry};
-use node::{HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, LEAF_CELL_BYTES, Node, SLOT_BYTES};
+use node::{HEAD_BYTES, INNER_CELL_BYTES, LARGE, LEAF_CELL_BYTES, Node, NodeKind, SLOT_BYTES};
 
 /// The longest key, in bytes, whatever the size of a page.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -135,13 +135,13 @@ impl Tree {
     ) -> Result<Option<Value<'v>>, Stop> {
         let (mut page, height) = self.root_in(read(self.header.0)?)?;
         for _ in 1..height {
-            let node = Node::of_kind(read(page)?, Kind::Inner)?;
+            let node = Node::of_kind(read(page)?, NodeKind::Inner)?;
             page = node.child(node.descend(key)?)?;
         }
         if height == 0 {
             return Ok(None);
         }
-        let leaf = Node::of_kind(read(page)?, Kind::Leaf)?;
+        let leaf = Node::of_kind(read(page)?, NodeKind::Leaf)?;
         match leaf.search(key)? {
             Ok(at) => Value::of(&leaf, at).map(Some),
             Err(_) => Ok(None),
@@ -185,7 +185,7 @@ impl Tree {
         let (mut page, height) = self.root(view)?;
         let mut path = Path::new();
         for _ in 1..height {
-            let node = Node::of_kind(view.page(page)?, Kind::Inner)?;
+            let node = Node::of_kind(view.page(page)?, NodeKind::Inner)?;
             let at = node.descend(key)?;
             path.push(page, at)?;
             page = node.child(at)?;

@@ -14,7 +14,7 @@ use crate::state::index::Index;
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     /// In the order of their first write.
-    entries: Vec<Entry>,
+    entries: Vec<OverlayEntry>,
     /// From a page to its place in `entries`.
     index: Index,
     /// The running operation, from 1 in each batch.
@@ -53,7 +53,7 @@ pub(crate) struct Trace {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OverlayEntry {
     page: u32,
     content: Option<Page>,
     /// The last operation that needs no further log for this page: it made the entry, or has saved
@@ -313,7 +313,7 @@ impl Overlay {
         let at = self.entries.len();
         let Ok(value) = u32::try_from(at) else { unreachable!("a state has less than 2^32 pages") };
         self.index.insert(u64::from(page), value);
-        self.entries.push(Entry { page, content, saved: self.operation });
+        self.entries.push(OverlayEntry { page, content, saved: self.operation });
         at
     }
 

@@ -19,7 +19,7 @@ use quorate_wire::digest::Domains;
 
 /// A liar by name, with the faults that it stands for.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct RosterEntry {
     /// Its name.
     pub name: &'static str,
     /// The keys of `docs/faults.md`.
@@ -27,7 +27,7 @@ pub struct Entry {
     make: fn() -> LiarMaker,
 }
 
-impl Entry {
+impl RosterEntry {
     /// Returns a maker of this liar.
     pub fn maker(&self) -> LiarMaker {
         (self.make)()
@@ -35,7 +35,7 @@ impl Entry {
 }
 
 /// Returns the liar of this name.
-pub fn find(name: &str) -> Option<&'static Entry> {
+pub fn find(name: &str) -> Option<&'static RosterEntry> {
     ROSTER.iter().find(|entry| entry.name == name)
 }
 
@@ -54,14 +54,14 @@ const NEW: [&str; 10] = [
 ];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
-pub fn plain() -> Vec<Entry> {
+pub fn plain() -> Vec<RosterEntry> {
     ROSTER.iter().filter(|entry| !NEW.contains(&entry.name)).copied().collect()
 }
 
 macro_rules! roster {
     ($($name:literal, $keys:expr, $make:expr;)*) => {
         /// Every liar.
-        pub const ROSTER: &[Entry] = &[$(Entry { name: $name, keys: &$keys, make: || LiarMaker::new(|| $make) },)*];
+        pub const ROSTER: &[RosterEntry] = &[$(RosterEntry { name: $name, keys: &$keys, make: || LiarMaker::new(|| $make) },)*];
     };
 }
 

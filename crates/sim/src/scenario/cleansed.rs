@@ -8,7 +8,7 @@ use quorate_wire::{Cluster, ReplicaId};
 
 use super::host::everyone_remembers;
 use super::stage::{self, Ended, Stage};
-use crate::adversary::roster::Entry;
+use crate::adversary::roster::RosterEntry;
 use crate::app::KvApp;
 use crate::report::Rule;
 use crate::swarm;
@@ -25,7 +25,7 @@ const LIES_NS: u64 = 2_000 * MS;
 /// # Errors
 ///
 /// It is not, or a rule was broken.
-pub fn run(entry: &Entry, cluster: Cluster, seed: u64) -> Ended {
+pub fn run(entry: &RosterEntry, cluster: Cluster, seed: u64) -> Ended {
     let mut setup = stage::setup(seed, cluster);
     // Who lies about proposals has to make some.
     let leads = entry.keys.iter().any(|key| key.starts_with('P'));

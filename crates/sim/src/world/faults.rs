@@ -103,14 +103,13 @@ impl<A: App> World<A> {
         // The same secrets for a replica's second copy, new ones for each life.
         let entropy = Rng::nth(self.seed ^ (u64::from(life) << 32), Concern::Keys, id.index()).bytes();
         let wall_ns = self.now(h).wall_ns.max(self.hosts[h].key_time + 1);
-        let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, wall_ns);
+        let mut door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, wall_ns);
         self.hosts[h].key_time = door.key_time();
         let recorder = self
             .recorded
             .contains(&id)
             .then(|| Recorder::new(id, &self.config, &resume, RECORDING_BYTES_MAX));
         let core = self.core(h, resume);
-        let mut door = door;
         if self.founders.is_some() {
             // Only the state says who may come in.
             for client in 1..=self.clients_max {
@@ -202,7 +201,9 @@ impl<A: App> World<A> {
             return;
         }
         host.life_of = Life::default();
-        host.disk.crash(how);
+        if host.disk.crash(how) {
+            self.counters.disk("processes killed");
+        }
         // Of an image with a damaged page, a start finds only a part.
         host.imageless |= host.disk.is_rotten();
         (host.missed, host.busy_until, host.dies_writing) = (None, 0, false);
@@ -383,6 +384,7 @@ impl<A: App> World<A> {
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor_mut().damage(choice));
         if done {
+            self.hosts[h].disk.note_wrong_memory();
             self.checkers.damaged(self.hosts[h].id);
             self.counters.fault("damaged page");
             self.tell(h, || What::Fault("has a page of its state damaged".to_owned()));

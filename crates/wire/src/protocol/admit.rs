@@ -18,13 +18,14 @@ use crate::protocol::batch::BatchPool;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::{Kind, kinds};
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Message, MetaData,
-    NewView, PrePrepare, PrePrepareHead, Prepare, Probe, Proof, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, Statement, Status, Suspect, VcFetch, ViewChange, fixed_len,
+    self, BodyKind, BodyMessage, Message, PrePrepare, PrePrepareHead, Proof, Reply, Request, Suspect,
+    ViewChange, fixed_len,
 };
 use crate::protocol::sign::{Signed, request_digest};
 
-/// Maximum number of batches whose memory the authenticator keeps for use again: the log's two windows and more.
+/// Maximum number of batches whose memory the authenticator keeps for use again. With the default settings, this is
+/// more than the batches that a replica keeps up to h (4 K = 512) and in the first three checkpoint intervals above h.
+/// It is less than a full window (L = 2048). If the oldest batch is still in use, a new batch gets new memory.
 const BATCHES_KEPT: usize = 1024;
 
 /// The protocol of agreement, state transfer and PROBE, and what it keeps in an authenticator.

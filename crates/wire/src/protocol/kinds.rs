@@ -15,62 +15,62 @@ use crate::envelope::seal::{Kinds, Route, Seal};
 /// | `signed` | is evidence: it is kept with the frame that proves it |
 /// | `own` | is read in a way of its own |
 ///
-/// A kind without an arrow stays in the authenticator.
+/// A kind without an arrow stays in the authenticator. A file that uses this macro needs `protocol::message` in scope.
 macro_rules! kinds {
     ($with:ident) => {
         $with! {
             /// A client's request [OSDI99 §4.1].
-            Request = 1, "REQUEST", Authenticator, ToReplica => own Request<'a>;
+            Request = 1, "REQUEST", Authenticator, ToReplica => own message::Request<'a>;
             /// A replica's reply to a client [OSDI99 §4.1].
-            Reply = 2, "REPLY", Mac, FromReplica => own Reply<'a>;
+            Reply = 2, "REPLY", Mac, FromReplica => own message::Reply<'a>;
             /// The primary's proposal [OSDI99 §4.2].
-            PrePrepare = 3, "PRE-PREPARE", Authenticator, Among => own PrePrepare<'a>;
+            PrePrepare = 3, "PRE-PREPARE", Authenticator, Among => own message::PrePrepare<'a>;
             /// A backup's agreement to the proposal [OSDI99 §4.2].
-            Prepare = 4, "PREPARE", Authenticator, Among => plain Prepare<'a>;
+            Prepare = 4, "PREPARE", Authenticator, Among => plain message::Prepare<'a>;
             /// The statement that a batch prepared [OSDI99 §4.2].
-            Commit = 5, "COMMIT", Authenticator, Among => plain Commit;
+            Commit = 5, "COMMIT", Authenticator, Among => plain message::Commit;
             /// The digest of the state after a batch [OSDI99 §4.3].
-            Checkpoint = 6, "CHECKPOINT", Authenticator, Among => plain Checkpoint;
+            Checkpoint = 6, "CHECKPOINT", Authenticator, Among => plain message::Checkpoint;
             /// What a replica has and lacks (spec §10).
-            Status = 7, "STATUS", Authenticator, Among => plain Status<'a>;
+            Status = 7, "STATUS", Authenticator, Among => plain message::Status<'a>;
             /// What a replica takes into the next view [OSDI99 §4.4].
-            ViewChange = 8, "VIEW-CHANGE", Signature, Among => signed ViewChange;
+            ViewChange = 8, "VIEW-CHANGE", Signature, Among => signed message::ViewChange;
             /// The new primary's decision [OSDI99 §4.4].
-            NewView = 9, "NEW-VIEW", Signature, Among => signed NewView;
+            NewView = 9, "NEW-VIEW", Signature, Among => signed message::NewView;
             /// A signed share of a session key (spec §2.4).
             NewKey = 11, "NEW-KEY", Signature, WithReplica;
             /// The children of a node of the state's tree (spec §9).
-            MetaData = 12, "META-DATA", Mac, Among => plain MetaData<'a>;
+            MetaData = 12, "META-DATA", Mac, Among => plain message::MetaData<'a>;
             /// A page of the state (spec §9).
-            Data = 14, "DATA", Mac, Among => plain Data<'a>;
+            Data = 14, "DATA", Mac, Among => plain message::Data<'a>;
             /// Asks for a node or page of the state (spec §9).
-            Fetch = 15, "FETCH", Authenticator, Among => plain Fetch;
+            Fetch = 15, "FETCH", Authenticator, Among => plain message::Fetch;
             /// Asks for bounds on the log (spec RC-4).
-            QueryStable = 16, "QUERY-STABLE", Authenticator, Among => plain QueryStable;
+            QueryStable = 16, "QUERY-STABLE", Authenticator, Among => plain message::QueryStable;
             /// Answers QUERY-STABLE (spec RC-4).
-            ReplyStable = 17, "REPLY-STABLE", Mac, Among => plain ReplyStable;
+            ReplyStable = 17, "REPLY-STABLE", Mac, Among => plain message::ReplyStable;
             /// The signed wish to leave a view (spec §11.2).
-            Suspect = 18, "SUSPECT", Signature, Among => own Suspect;
+            Suspect = 18, "SUSPECT", Signature, Among => own message::Suspect;
             /// Asks for requests or batches by digest (spec SR-2).
-            BodyFetch = 19, "BODY-FETCH", Mac, Among => plain BodyFetch<'a>;
+            BodyFetch = 19, "BODY-FETCH", Mac, Among => plain message::BodyFetch<'a>;
             /// A request or batch that was asked for (spec SR-2).
-            Body = 20, "BODY", Mac, Among => own BodyMessage<'a>;
+            Body = 20, "BODY", Mac, Among => own message::BodyMessage<'a>;
             /// The statement that a batch committed (spec ST-5).
-            Committed = 21, "COMMITTED", Mac, Among => plain Committed;
+            Committed = 21, "COMMITTED", Mac, Among => plain message::Committed;
             /// The statement that a batch was pre-prepared (spec DP-4).
-            Proof = 22, "PROOF", Signature, Among => signed ProofMessage;
+            Proof = 22, "PROOF", Signature, Among => signed message::ProofMessage;
             /// The statement that a client's request is authentic (spec TM-2).
-            ReqAck = 25, "REQ-ACK", Authenticator, Among => plain ReqAck;
+            ReqAck = 25, "REQ-ACK", Authenticator, Among => plain message::ReqAck;
             /// Asks for VIEW-CHANGEs that a NEW-VIEW names (spec VV-2).
-            VcFetch = 28, "VC-FETCH", Mac, Among => plain VcFetch;
+            VcFetch = 28, "VC-FETCH", Mac, Among => plain message::VcFetch;
             /// The statement that a client's request is not authentic here (spec AU-5).
-            ReqReject = 29, "REQ-REJECT", Mac, Among => plain ReqReject;
+            ReqReject = 29, "REQ-REJECT", Mac, Among => plain message::ReqReject;
             /// Sealed REPLYs of one replica to the requests of a batch, for the replica that collects them (spec RP-6).
-            Collect = 30, "COLLECT", Mac, Among => plain Collect<'a>;
+            Collect = 30, "COLLECT", Mac, Among => plain message::Collect<'a>;
             /// A client asks what a replica has to say of itself (for people and monitoring).
-            Probe = 60, "PROBE", Authenticator, Asks => plain Probe;
+            Probe = 60, "PROBE", Authenticator, Asks => plain message::Probe;
             /// A replica's answer to PROBE.
-            Statement = 61, "STATEMENT", Mac, Tells => boxed Statement;
+            Statement = 61, "STATEMENT", Mac, Tells => boxed message::Statement;
         }
     };
 }

@@ -28,22 +28,15 @@ mod view_change;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-pub use self::any::{AnyBody, decode_any};
-pub use self::body::{BodyFetch, BodyKind, BodyMessage};
-pub use self::checkpoint::{Checkpoint, QueryStable, ReplyStable};
-pub use self::client::{Collect, Proof, REQUEST_HEAD_BYTES, Reply, ReqAck, ReqReject, Request, RequestBody};
-pub use self::normal::{
-    Commit, Piggyback, PrePrepare, PrePrepareHead, Prepare, encode_pre_prepare, pre_prepare_bytes_besides,
-};
-pub use self::statement::{
-    Contradiction, Keeps, Probe, REASON_BYTES_MAX, STATED_CHECKPOINTS_MAX, STATED_REASONS_MAX, Statement,
-    TransferStats, VERSION_BYTES_MAX,
-};
-pub use self::status::{Bitmap, Committed, Echoes, Start, Status, Want};
-pub use self::transfer::{Data, Fetch, MetaData};
-pub use self::view_change::{
-    LeaveCert, NewView, PrePrepared, Prepared, ProofMessage, Suspect, SuspectReason, VcFetch, ViewChange,
-};
+pub use self::any::*;
+pub use self::body::*;
+pub use self::checkpoint::*;
+pub use self::client::*;
+pub use self::normal::*;
+pub use self::statement::*;
+pub use self::status::*;
+pub use self::transfer::*;
+pub use self::view_change::*;
 pub use crate::envelope::new_key::NewKey;
 pub use crate::envelope::seal::Seal;
 use crate::envelope::sign::Signed;
@@ -53,6 +46,7 @@ pub use crate::protocol::bounds::{
 };
 use crate::protocol::kinds::kinds;
 pub use crate::protocol::kinds::{Kind, RequestFlags};
+use crate::protocol::message;
 
 /// The type of a message in memory, by the way its body is read.
 macro_rules! in_memory {

@@ -40,7 +40,7 @@ pub struct Reply<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ReplyEntry {
     client: ClientId,
     timestamp: Timestamp,
     digest: Digest,
@@ -52,7 +52,7 @@ struct Entry {
 /// The replies of one batch, in execution order. The driver owns it and uses its memory again.
 #[derive(Debug, Default)]
 pub struct Replies {
-    entries: Vec<Entry>,
+    entries: Vec<ReplyEntry>,
     bytes: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ impl Replies {
             (start, result.len())
         });
         let Reply { client, timestamp, digest, replier, outcome, result: _ } = reply;
-        self.entries.push(Entry { client, timestamp, digest, replier, outcome, result });
+        self.entries.push(ReplyEntry { client, timestamp, digest, replier, outcome, result });
     }
 
     /// Returns the replies in execution order.

@@ -128,7 +128,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "node",
         &[
-            "patience services trouble",
+            "patience services error",
             "home/hex home/identity net/crowd net/ports run/clock run/surroundings",
             "home/secret net/side_channel net/wake run/signals",
             "net storage",

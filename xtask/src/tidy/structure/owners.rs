@@ -20,7 +20,7 @@ pub(super) struct Owners {
 }
 
 #[derive(Default)]
-struct Found<'a> {
+struct OwnersFound<'a> {
     open_fields: BTreeMap<Owner<'a>, Vec<&'a str>>,
     /// Structs with a method that changes them.
     changing: BTreeSet<Owner<'a>>,
@@ -32,7 +32,7 @@ struct Found<'a> {
 
 /// Looks at every struct of a crate.
 pub(super) fn owners(modules: &Modules<'_>) -> Owners {
-    let mut found = Found::default();
+    let mut found = OwnersFound::default();
     for (index, module) in modules.all.iter().enumerate() {
         let tokens = &module.tokens;
         for at in 0..tokens.len() {
@@ -60,7 +60,7 @@ pub(super) fn owners(modules: &Modules<'_>) -> Owners {
     owners
 }
 
-impl<'a> Found<'a> {
+impl<'a> OwnersFound<'a> {
     fn look_at_impl(&mut self, modules: &Modules<'a>, index: usize, start: usize) {
         let module = &modules.all[index];
         let tokens = &module.tokens;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use quorate_node::{ClientDrive, Event, MemoryProcess, Place, Transport};
+use quorate_node::{ClientProcess, Event, MemoryProcess, Place, Transport};
 use quorate_pbft::Now;
 use quorate_pbft::client::Path;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::machines::Payload;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
@@ -95,7 +95,7 @@ pub(in crate::bqs) fn without_proposals(out: &mut Out) {
 #[derive(Debug)]
 pub(in crate::bqs) enum Process {
     Replica(Box<MemoryProcess<Register>>),
-    Client(Box<ClientDrive>),
+    Client(Box<ClientProcess>),
 }
 
 impl Process {
@@ -134,7 +134,7 @@ impl Process {
 /// What a client does in a loop; 0 operations: as long as the measured client runs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::bqs) struct Loop {
-    pub(in crate::bqs) kind: Kind,
+    pub(in crate::bqs) kind: OperationKind,
     pub(in crate::bqs) operations: usize,
 }
 

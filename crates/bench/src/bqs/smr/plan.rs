@@ -2,7 +2,7 @@
 
 use quorate_pbft::config::ReadRule;
 use quorate_quorum_sim::cell::Load;
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::model::Model;
 
 /// Which replica is faulty.
@@ -34,7 +34,7 @@ pub struct SmrCell {
 
 impl SmrCell {
     /// A cell without faults or concurrency.
-    pub fn new(f: u16, kind: Kind, model: Model) -> Self {
+    pub fn new(f: u16, kind: OperationKind, model: Model) -> Self {
         Self {
             load: Load::new(f, kind, model),
             faulty: Faulty::Nobody,

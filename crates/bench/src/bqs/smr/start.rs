@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use quorate_node::memory::in_memory;
-use quorate_node::{ClientDrive, Directory, Event, TestKeys};
+use quorate_node::{ClientProcess, Directory, Event, TestKeys};
 use quorate_pbft::config::{Durability, Reads, RequestAuth};
 use quorate_pbft::{Config, Now};
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::machines::Machines;
 use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::rng::Rng;
@@ -88,7 +88,7 @@ impl Started {
             samples: Vec::new(),
             timer_at: u64::MAX,
         };
-        let nothing = Loop { kind: Kind::Read, operations: 0 };
+        let nothing = Loop { kind: OperationKind::Read, operations: 0 };
         for id in cluster.replicas() {
             let lies = match cell.faulty {
                 Faulty::Nobody => false,
@@ -104,20 +104,20 @@ impl Started {
         }
         for client in 0..clients {
             let door = keys.door(who(client), now.wall_ns);
-            let drive = ClientDrive::new(&config, door, 1, directory.clone(), Timestamp(1), ());
+            let drive = ClientProcess::new(&config, door, 1, directory.clone(), Timestamp(1), ());
             let place = match (usize::from(client), cell.load.kind) {
-                (writer @ 0, Kind::Write) => writer,
-                (0, Kind::Read) => 1,
-                (1, Kind::Read) => 0,
-                (reader, Kind::Write) => reader.saturating_sub(1),
-                (reader, Kind::Read) => reader,
+                (writer @ 0, OperationKind::Write) => writer,
+                (0, OperationKind::Read) => 1,
+                (1, OperationKind::Read) => 0,
+                (reader, OperationKind::Write) => reader.saturating_sub(1),
+                (reader, OperationKind::Read) => reader,
             };
             machines.add_on(cell.load.placement.of_client(place, usize::from(n)));
-            let kind = if client == 0 { Kind::Write } else { Kind::Read };
+            let kind = if client == 0 { OperationKind::Write } else { OperationKind::Read };
             hosts.push(host(Process::Client(Box::new(drive)), false, Loop { kind, operations: 0 }));
         }
         let writer = usize::from(n);
-        let measured = if cell.load.kind == Kind::Write { writer } else { writer + 1 };
+        let measured = if cell.load.kind == OperationKind::Write { writer } else { writer + 1 };
         hosts[measured].job.operations = cell.load.operations + cell.load.warm_up;
         exchange_keys(cell, &mut hosts)?;
         machines.call(measured, 1, INVOKE);

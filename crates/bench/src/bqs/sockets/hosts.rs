@@ -159,10 +159,11 @@ mod tests {
     #[test]
     fn a_cell_runs_on_hosts() {
         use quorate_quorum_sim::cell::Cell;
-        use quorate_quorum_sim::history::Kind;
+        use quorate_quorum_sim::history::OperationKind;
         use quorate_quorum_sim::model::Model;
 
-        let mut cell = Cell::new(quorate_quorum::Protocol::MinimalC, 1, Kind::Write, Model::sim2006(0));
+        let mut cell =
+            Cell::new(quorate_quorum::Protocol::MinimalC, 1, OperationKind::Write, Model::sim2006(0));
         (cell.load.operations, cell.load.warm_up, cell.load.think) = (3, 1, 2000);
         match crate::bqs::sockets::register(&cell, crate::Signatures::Ed25519, Some(CABLE)) {
             Ok(measured) => assert_eq!((measured.row.verdict, measured.row.latency.len()), (Ok(()), 3)),

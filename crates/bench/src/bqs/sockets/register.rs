@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{Action, Input, Message, Out, Process, Settings};
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::keys::{Jobs, Keys, Wallet};
 use quorate_quorum_sim::lab::{Measured, received, sent};
 use quorate_quorum_sim::profile::{Behaviour, Group, Scene};
@@ -53,7 +53,7 @@ pub(super) struct Register {
     names: Arc<Vec<Principal>>,
     counter: u64,
     /// What its client does.
-    kind: Kind,
+    kind: OperationKind,
 }
 
 /// Returns the key of a pair: of a test, for the time of a cell.
@@ -70,7 +70,7 @@ fn mac(a: Principal, b: Principal, bytes: &[u8]) -> [u8; MAC_BYTES] {
 impl Register {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { me, process, lies, settings, keys, long, group, rng, places, names } = parts;
-        let (is_lying, counter, kind) = (false, 0, Kind::Read);
+        let (is_lying, counter, kind) = (false, 0, OperationKind::Read);
         Self { me, process, lies, is_lying, settings, keys, long, group, rng, places, names, counter, kind }
     }
 
@@ -179,10 +179,10 @@ impl Resident for Register {
         self.step(now, Input::Message { from, message: &message }, work);
     }
 
-    fn invoke(&mut self, now: u64, kind: Kind, value: &[u8], work: &mut Work) {
+    fn invoke(&mut self, now: u64, kind: OperationKind, value: &[u8], work: &mut Work) {
         self.kind = kind;
         work.extra = Measured::begun(kind, &self.settings).extra;
-        let call = if kind == Kind::Write { Call::Write(value.into()) } else { Call::Read };
+        let call = if kind == OperationKind::Write { Call::Write(value.into()) } else { Call::Read };
         self.step(now, Input::Invoke { object: OBJECT, call }, work);
     }
 

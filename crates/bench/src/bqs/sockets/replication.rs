@@ -4,10 +4,10 @@ use quorate_pbft::Now;
 use quorate_pbft::client::Path as Ordering;
 use quorate_quorum::step::Path;
 use quorate_quorum::version::{Version, value_digest};
-use quorate_quorum_sim::history::Kind;
+use quorate_quorum_sim::history::OperationKind;
 
 use super::station::{Ended, Resident, Work};
-use crate::bqs::register::{Told, read, write};
+use crate::bqs::register::{Stored, read, write};
 use crate::bqs::smr::host::{
     Host, Out, Process, START_NS, frames, is_signed, signed_by, time, without_proposals,
 };
@@ -34,7 +34,7 @@ impl Replication {
         let Process::Client(drive) = &mut self.host.process else { return };
         let Some(done) = drive.done().first() else { return };
         let path = (done.path == Ordering::ReadOnly).then_some(Path::Fast);
-        let told = Told::decode(drive.result(done));
+        let told = Stored::decode(drive.result(done));
         drive.clear_done();
         let version = told.as_ref().map(|told| {
             let digest = value_digest(&told.value);
@@ -52,10 +52,10 @@ impl Resident for Replication {
         self.flush(time(now), work);
     }
 
-    fn invoke(&mut self, now: u64, kind: Kind, value: &[u8], work: &mut Work) {
-        let operation = if kind == Kind::Write { write(value) } else { read() };
+    fn invoke(&mut self, now: u64, kind: OperationKind, value: &[u8], work: &mut Work) {
+        let operation = if kind == OperationKind::Write { write(value) } else { read() };
         if let Process::Client(drive) = &mut self.host.process {
-            drive.invoke(time(now), 0, &operation, kind == Kind::Read);
+            drive.invoke(time(now), 0, &operation, kind == OperationKind::Read);
         }
         self.flush(time(now), work);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use quorate_quorum::step::Path;
 use quorate_quorum::version::{ObjectId, Version};
-use quorate_quorum_sim::history::{Kind, Operation};
+use quorate_quorum_sim::history::{Operation, OperationKind};
 use quorate_quorum_sim::lab::Measured;
 use quorate_quorum_sim::rng::Rng;
 use quorate_wire::ClientId;
@@ -48,7 +48,7 @@ pub(super) trait Resident: Send {
     /// Takes a frame.
     fn receive(&mut self, now: u64, from: usize, frame: &[u8], work: &mut Work);
     /// Clients: begins an operation.
-    fn invoke(&mut self, now: u64, kind: Kind, value: &[u8], work: &mut Work);
+    fn invoke(&mut self, now: u64, kind: OperationKind, value: &[u8], work: &mut Work);
     /// Runs its timers.
     fn expire(&mut self, now: u64, work: &mut Work);
     /// Returns when the next timer runs out.
@@ -82,7 +82,7 @@ impl Shared {
 /// What a client does in a loop; 0 operations: until the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) operations: usize,
     pub(super) think: u64,
     /// Before its first operation.
@@ -199,7 +199,7 @@ impl Station {
 
     fn invoke(&mut self, now: u64) -> io::Result<u64> {
         let (Some((job, _)), Some(client)) = (self.job, self.me) else { return Ok(now) };
-        let value = if job.kind == Kind::Write {
+        let value = if job.kind == OperationKind::Write {
             // 64 bytes, all different.
             let mut value = vec![0_u8; 64];
             let number = self.shared.written.fetch_add(1, Ordering::Relaxed) + 1;

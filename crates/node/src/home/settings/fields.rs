@@ -7,9 +7,9 @@ use std::path::Path;
 use quorate_pbft::config::Config;
 use quorate_wire::{Cluster, ClusterId};
 
+use crate::error::{NodeError, NodeErrorKind};
 use crate::net::idle::Waiting;
 use crate::services::ServiceName;
-use crate::trouble::{Kind, Trouble};
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -80,9 +80,9 @@ impl Settings {
     /// # Errors
     ///
     /// They break a rule.
-    pub fn file_system(&self, path: &Path) -> Result<quorate_fs::Fs, Trouble> {
+    pub fn file_system(&self, path: &Path) -> Result<quorate_fs::Fs, NodeError> {
         quorate_fs::Fs::new(self.fs.clone())
-            .map_err(|error| Trouble::new(Kind::Rule, format!("fs_{error}")).in_file(path))
+            .map_err(|error| NodeError::new(NodeErrorKind::Rule, format!("fs_{error}")).in_file(path))
     }
 
     /// Returns the front of a digest of what this replica runs above agreement: replicas with other services, or the

@@ -8,7 +8,7 @@ use quorate_pbft::config::{Config, ConfigError};
 use super::fields::Settings;
 use super::keys::{KEYS, Key, nearest};
 use super::value::Value;
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
 
 /// Keys of a node that are not settings of the protocol. Those of the file system are not either.
 const OF_THE_NODE: &[&str] =
@@ -20,27 +20,27 @@ const OF_THE_NODE: &[&str] =
 ///
 /// A key does not exist, a value is invalid, or the settings break a rule or conflict with each other. The error has
 /// the key, the value and the rule.
-pub fn configure(config: &Config, given: &[String]) -> Result<Config, Trouble> {
+pub fn configure(config: &Config, given: &[String]) -> Result<Config, NodeError> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut settings = Settings::new(config.cluster, config.cluster_id, nowhere, Vec::new());
     settings.config = config.clone();
     let mut seen: Vec<&str> = Vec::new();
     for text in given {
         let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
-            return Err(Trouble::new(Kind::Value, format!("`{text}`: expected KEY=VALUE")));
+            return Err(NodeError::new(NodeErrorKind::Value, format!("`{text}`: expected KEY=VALUE")));
         };
         let Some(key) = protocols().find(|key| key.name == typed) else { return Err(unknown(typed)) };
         if seen.contains(&typed) {
-            return Err(Trouble::new(Kind::Rule, format!("{typed} = {value}: given twice")));
+            return Err(NodeError::new(NodeErrorKind::Rule, format!("{typed} = {value}: given twice")));
         }
         seen.push(typed);
         (key.set)(&mut settings, parse(value)).ok_or_else(|| {
-            Trouble::new(Kind::Value, format!("{typed} = {value}: expected {}", bare(key.takes)))
+            NodeError::new(NodeErrorKind::Value, format!("{typed} = {value}: expected {}", bare(key.takes)))
         })?;
     }
     match settings.config.check() {
         Ok(()) => Ok(settings.config),
-        Err(error) => Err(Trouble::new(Kind::Rule, broken_rule(&error).1)),
+        Err(error) => Err(NodeError::new(NodeErrorKind::Rule, broken_rule(&error).1)),
     }
 }
 
@@ -70,14 +70,14 @@ fn protocols() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| !OF_THE_NODE.contains(&key.name) && !key.name.starts_with("fs_"))
 }
 
-fn unknown(typed: &str) -> Trouble {
+fn unknown(typed: &str) -> NodeError {
     let near =
         nearest(typed).filter(|near| near.name != typed && protocols().any(|key| key.name == near.name));
     let says = match near {
         Some(key) => format!("no setting `{typed}`. Nearest: {}", key.name),
         None => format!("no setting `{typed}`"),
     };
-    Trouble::new(Kind::Setting, says)
+    NodeError::new(NodeErrorKind::Setting, says)
 }
 
 /// Values that have quotes in a file have none on a command line.
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn given(settings: &[&str]) -> Result<Config, Trouble> {
+    fn given(settings: &[&str]) -> Result<Config, NodeError> {
         let base = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([7; 32]));
         configure(&base, &settings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     }
@@ -137,29 +137,45 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_key_value_and_rule() {
         for (settings, kind, says) in [
-            (&["windov=32"][..], Kind::Setting, "no setting `windov`. Nearest: window"),
-            (&["poll=1ms"], Kind::Setting, "no setting `poll`"),
-            (&["window"], Kind::Value, "`window`: expected KEY=VALUE"),
+            (&["windov=32"][..], NodeErrorKind::Setting, "no setting `windov`. Nearest: window"),
+            (&["poll=1ms"], NodeErrorKind::Setting, "no setting `poll`"),
+            (&["window"], NodeErrorKind::Value, "`window`: expected KEY=VALUE"),
             (
                 &["window=wide"],
-                Kind::Value,
+                NodeErrorKind::Value,
                 "window = wide: expected batches, a multiple of checkpoint_interval, at most 4096",
             ),
             (
                 &["batch_bytes_max=4096"],
-                Kind::Value,
+                NodeErrorKind::Value,
                 "batch_bytes_max = 4096: expected a size, 1KiB to 56KiB",
             ),
-            (&["status_interval=1"], Kind::Value, "status_interval = 1: expected a duration, 100ms to 1h"),
+            (
+                &["status_interval=1"],
+                NodeErrorKind::Value,
+                "status_interval = 1: expected a duration, 100ms to 1h",
+            ),
             (
                 &["batch_bytes_max=1MiB"],
-                Kind::Rule,
+                NodeErrorKind::Rule,
                 "batch_bytes_max = 1048576: from 1 KiB to 56 KiB, which fits a datagram",
             ),
-            (&["checkpoint_interval=100"], Kind::Rule, "window = 2048: a multiple of checkpoint_interval"),
-            (&["pipeline=65"], Kind::Rule, "pipeline = 65: at most 64, for which messages have room"),
-            (&["view_timeout_max=1s"], Kind::Rule, "view_timeout_max = 1s: at least request_timeout_max"),
-            (&["window=512", "window=256"], Kind::Rule, "window = 256: given twice"),
+            (
+                &["checkpoint_interval=100"],
+                NodeErrorKind::Rule,
+                "window = 2048: a multiple of checkpoint_interval",
+            ),
+            (
+                &["pipeline=65"],
+                NodeErrorKind::Rule,
+                "pipeline = 65: at most 64, for which messages have room",
+            ),
+            (
+                &["view_timeout_max=1s"],
+                NodeErrorKind::Rule,
+                "view_timeout_max = 1s: at least request_timeout_max",
+            ),
+            (&["window=512", "window=256"], NodeErrorKind::Rule, "window = 256: given twice"),
         ] {
             let trouble = given(settings).unwrap_err();
             assert_eq!((trouble.kind, trouble.what.as_str()), (kind, says));

@@ -11,11 +11,11 @@ fn cluster() -> Cluster {
     Cluster::tolerating(1).unwrap()
 }
 
-fn parse_as(own: Principal, text: &str) -> Result<Settings, Trouble> {
+fn parse_as(own: Principal, text: &str) -> Result<Settings, NodeError> {
     Settings::parse(Path::new("node.toml"), text, own, cluster(), ClusterId([1; 32]))
 }
 
-fn parse(lines: &str) -> Result<Settings, Trouble> {
+fn parse(lines: &str) -> Result<Settings, NodeError> {
     parse_as(Principal::Replica(ReplicaId(1)), &format!("{lines}\n{ADDRESSES}"))
 }
 
@@ -39,7 +39,7 @@ fn an_unknown_key_is_shown_with_the_one_that_was_meant() {
         "unknown key `checkpoint_intervall`\n  --> node.toml:2\n    2 | checkpoint_intervall = 128\n      \
          | ^^^^^^^^^^^^^^^^^^^^ did you mean `checkpoint_interval`? (batches, 1 to window / 2, default 128)"
     );
-    assert_eq!(trouble.kind, Kind::Setting);
+    assert_eq!(trouble.kind, NodeErrorKind::Setting);
     assert!(parse("colour = 3").unwrap_err().to_string().contains("no key has a similar name"));
 }
 
@@ -53,7 +53,7 @@ fn a_wrong_value_is_shown_with_what_was_expected() {
         ("batch_requests_max = 70000", "expected requests, 1 to 1024"),
     ] {
         let trouble = parse(line).unwrap_err();
-        assert_eq!(trouble.kind, Kind::Value, "{line}");
+        assert_eq!(trouble.kind, NodeErrorKind::Value, "{line}");
         assert!(trouble.to_string().contains(part), "{trouble}");
         assert!(trouble.to_string().contains("--> node.toml:1\n"), "{trouble}");
     }
@@ -62,10 +62,10 @@ fn a_wrong_value_is_shown_with_what_was_expected() {
 #[test]
 fn a_broken_rule_and_a_broken_file_are_told_with_their_line() {
     let trouble = parse("\n\nwindow = 100").unwrap_err();
-    assert_eq!(trouble.kind, Kind::Rule);
+    assert_eq!(trouble.kind, NodeErrorKind::Rule);
     assert_eq!(trouble.to_string(), "window = 100: at least twice checkpoint_interval\n  --> node.toml:3");
     let trouble = parse("window = ").unwrap_err();
-    assert_eq!(trouble.kind, Kind::Unreadable);
+    assert_eq!(trouble.kind, NodeErrorKind::Unreadable);
     assert!(trouble.to_string().contains("node.toml:1"), "{trouble}");
     assert!(parse("window = 256\nwindow = 256").unwrap_err().to_string().contains("duplicate key"));
 }
@@ -114,7 +114,7 @@ fn the_example_has_every_key_with_its_default() {
 #[test]
 fn a_part_of_the_state_is_in_memory() {
     assert_eq!(parse("state_memory_max = \"384MiB\"").unwrap().state_memory_max, 384 << 20);
-    assert_eq!(parse("state_memory_max = \"1023KiB\"").unwrap_err().kind, Kind::Value);
+    assert_eq!(parse("state_memory_max = \"1023KiB\"").unwrap_err().kind, NodeErrorKind::Value);
 }
 
 /// A client has no durability: a key that would do nothing is refused.
@@ -123,8 +123,11 @@ fn a_client_has_no_keys_of_replicas() {
     let own = Principal::Client(ClientId::new(1, 0));
     let text = ADDRESSES.split("[clients]").next().unwrap();
     assert!(parse_as(own, text).is_ok());
-    assert_eq!(parse_as(own, &format!("durability = \"sync\"\n{text}")).unwrap_err().kind, Kind::Setting);
-    assert_eq!(parse_as(own, ADDRESSES).unwrap_err().kind, Kind::Setting);
+    assert_eq!(
+        parse_as(own, &format!("durability = \"sync\"\n{text}")).unwrap_err().kind,
+        NodeErrorKind::Setting
+    );
+    assert_eq!(parse_as(own, ADDRESSES).unwrap_err().kind, NodeErrorKind::Setting);
 }
 
 /// What a user and all of them may have: sizes and numbers within their bounds, or no limit.
@@ -148,7 +151,7 @@ fn a_file_system_has_limits() {
         "fs_quota_inodes = \"7\"",
     ] {
         let trouble = parse(line).unwrap_err();
-        assert_eq!(trouble.kind, Kind::Value, "{line}");
+        assert_eq!(trouble.kind, NodeErrorKind::Value, "{line}");
         assert!(trouble.to_string().contains("invalid value for "), "{trouble}");
     }
 }

@@ -6,10 +6,10 @@ use quorate_wire::codec::Writer;
 use quorate_wire::message::{Probe, Statement};
 use quorate_wire::{Cluster, Kind, Principal, ReplicaId};
 
-use super::ClientDrive;
+use super::ClientProcess;
 use crate::run::client::ledger::{Class, Item, Ledger};
 
-impl<M: Meter> ClientDrive<M> {
+impl<M: Meter> ClientProcess<M> {
     /// Asks all replicas for their status. Answers with `nonce` are returned by [`Self::take_statements`].
     pub fn probe(&mut self, nonce: u64) {
         let mut body = Vec::new();

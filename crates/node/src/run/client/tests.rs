@@ -7,7 +7,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientDrive {
+fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
     let cluster = Cluster::tolerating(1).unwrap();
     let (id, own) = (ClusterId([3; 32]), Principal::Client(ClientId::new(1, 0)));
     let config = Config::new(cluster, id);
@@ -16,7 +16,7 @@ fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientDrive {
     cluster.replicas().for_each(|replica| _ = verifier.insert(replica.into(), &signer.public()));
     let door = Door::new(own, cluster, id, 0, signer, verifier, [9; 32], 1);
     let addresses: Vec<_> = (1..=4).map(|port| ([127, 0, 0, 1], port).into()).collect();
-    ClientDrive::new(&config, door, lanes, Directory::new(&addresses), timestamps, ())
+    ClientProcess::new(&config, door, lanes, Directory::new(&addresses), timestamps, ())
 }
 
 fn at(ns: u64) -> Now {
@@ -24,7 +24,7 @@ fn at(ns: u64) -> Now {
 }
 
 /// Lets time pass until `to`, and returns how many requests were sent in it and the longest time without one.
-fn pass(drive: &mut ClientDrive, from: u64, to: u64) -> (u64, u64) {
+fn pass(drive: &mut ClientProcess, from: u64, to: u64) -> (u64, u64) {
     let (before, mut last, mut longest, mut now) = (drive.counters.sent, from, 0, from);
     while now < to {
         let sent = drive.counters.sent;

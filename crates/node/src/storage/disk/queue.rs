@@ -12,7 +12,7 @@ use quorate_wire::{Digest, SeqNum};
 
 use super::super::imaging::PageThread;
 use super::{Disk, SMOOTH, WAITING_MAX};
-use crate::trouble::{Kind, Trouble};
+use crate::error::{NodeError, NodeErrorKind};
 
 impl DiskQueue for Disk {
     #[inline]
@@ -37,7 +37,7 @@ impl DiskQueue for Disk {
         }
         if waiting > WAITING_MAX {
             let what = format!("{} MiB wait for the disk, which is full", waiting >> 20);
-            let trouble = Trouble::new(Kind::Disk, what).in_file(&self.dir);
+            let trouble = NodeError::new(NodeErrorKind::Disk, what).in_file(&self.dir);
             self.shared.told.fail(trouble.next("free some space, and start the replica again"));
         }
     }

@@ -8,7 +8,7 @@ use super::super::commit::{self, BLOCK, Commit, Head, RecordKind};
 use super::super::io::{DiskError, DiskFile as _, DiskIo};
 use super::super::owner::{LOG, Owner};
 use super::super::starts::Starts;
-use super::{Lasting, Log, Segment, key, name};
+use super::{DiskLog, Lasting, Segment, key, name};
 
 /// The result of scanning a log.
 #[derive(Debug)]
@@ -156,8 +156,8 @@ impl Scan {
         owner: &Owner,
         life: u64,
         starts: u64,
-    ) -> Result<(Log<D>, Vec<Vec<u8>>), DiskError> {
-        let mut log = Log::new(disk, owner, life, starts, self.segment_bytes);
+    ) -> Result<(DiskLog<D>, Vec<Vec<u8>>), DiskError> {
+        let mut log = DiskLog::new(disk, owner, life, starts, self.segment_bytes);
         if let Some((index, at)) = self.end {
             for segment in self.segments.drain(index + 1..) {
                 log.disk.remove(&segment.name)?;

@@ -7,12 +7,12 @@ use quorate_wire::SeqNum;
 use super::super::io::{DiskError, DiskIo};
 use super::super::queue::LogJob;
 use super::super::starts::{LogState, Starts, StartsFile};
-use super::Log;
+use super::DiskLog;
 
 /// The log of a running replica, with the count of its starts.
 #[derive(Debug)]
 pub struct LogWriter<D: DiskIo> {
-    log: Log<D>,
+    log: DiskLog<D>,
     starts: Starts,
     file: StartsFile<D>,
     /// The last segment whose first commit the count of starts knows.
@@ -24,7 +24,7 @@ pub struct LogWriter<D: DiskIo> {
 impl<D: DiskIo> LogWriter<D> {
     /// Begins to write a log. The log exists, and its existence is recorded, before anything is acknowledged.
     pub(in crate::storage) fn start(
-        mut log: Log<D>,
+        mut log: DiskLog<D>,
         starts: Starts,
         file: StartsFile<D>,
     ) -> Result<Self, DiskError> {

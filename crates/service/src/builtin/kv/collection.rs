@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 use quorate_wire::message::RESULT_BYTES_MAX;
 
 use super::elements::{Container, Elements, Verb};
+use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, many};
 use super::note::{ID_BYTES, Id, element};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
 use super::store::{AT_ONCE, Content, Deadline, Store};
-use super::trouble::{MANY_BYTES_MAX, SCAN_MAX, Trouble, VALUE_BYTES_MAX, many};
 use crate::state::btree::{Tree, Value};
 use crate::stop::Stop;
 
@@ -36,7 +36,7 @@ pub(super) fn copy_elements(
     (kind, id): (Container, Id),
     (from, to, deadline): (&[u8], &[u8], Deadline),
     is_moved: bool,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     let count = store.count_of(from)?;
     if is_moved {
         // The elements go with their number.
@@ -72,7 +72,7 @@ pub(super) fn add(
     key: &[u8],
     wanted: &BTreeMap<&[u8], &[u8]>,
     only_absent: bool,
-) -> Result<usize, Trouble> {
+) -> Result<usize, KvError> {
     store.check(key, &[])?;
     let mut collection =
         store.collection(kind, key)?.unwrap_or_else(|| Collection { kind, id: store.number(), count: 0 });
@@ -80,15 +80,15 @@ pub(super) fn add(
     let mut new = 0;
     for (name, value) in wanted {
         if ID_BYTES + name.len() > Tree::key_bytes_max(store.view.page_bytes()) {
-            return Err(Trouble::Failure(Failure::KeyTooLong));
+            return Err(KvError::Failure(Failure::KeyTooLong));
         }
         if value.len() > VALUE_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::ValueTooLong));
+            return Err(KvError::Failure(Failure::ValueTooLong));
         }
         new += u32::from(is_new || store.element(Some(collection), name)?.is_none());
     }
     if collection.count + new > ELEMENTS_MAX {
-        return Err(Trouble::Failure(Failure::TooManyElements));
+        return Err(KvError::Failure(Failure::TooManyElements));
     }
     if only_absent && new == 0 {
         return Ok(0);
@@ -112,7 +112,7 @@ pub(super) fn remove(
     kind: Container,
     key: &[u8],
     names: BTreeSet<&[u8]>,
-) -> Result<usize, Trouble> {
+) -> Result<usize, KvError> {
     let Some(mut collection) = store.collection(kind, key)? else { return Ok(0) };
     let mut removed = 0;
     for name in names {
@@ -126,7 +126,7 @@ pub(super) fn remove(
 }
 
 /// Notes how many elements there are. Without any, the key goes.
-fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Result<(), Trouble> {
+fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Result<(), KvError> {
     if collection.count == 0 {
         store.remove(key)?;
         return Ok(());
@@ -137,14 +137,14 @@ fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Resu
 
 impl Store<'_, '_> {
     /// Returns the hash or set of a key that has not expired. A value of another kind is a failure.
-    pub(super) fn collection(&self, kind: Container, key: &[u8]) -> Result<Option<Collection>, Trouble> {
+    pub(super) fn collection(&self, kind: Container, key: &[u8]) -> Result<Option<Collection>, KvError> {
         match self.made(key)? {
             Some((other, id)) if other == kind => {
                 Ok(Some(Collection { kind, id, count: self.count_of(key)? }))
             }
-            Some(_) => Err(Trouble::Failure(Failure::WrongKind)),
+            Some(_) => Err(KvError::Failure(Failure::WrongKind)),
             None => match self.find(key)? {
-                Some(_) => Err(Trouble::Failure(Failure::WrongKind)),
+                Some(_) => Err(KvError::Failure(Failure::WrongKind)),
                 None => Ok(None),
             },
         }
@@ -154,13 +154,13 @@ impl Store<'_, '_> {
         &self,
         collection: Option<Collection>,
         name: &[u8],
-    ) -> Result<Option<Value<'_>>, Trouble> {
+    ) -> Result<Option<Value<'_>>, KvError> {
         let Some(Collection { id, .. }) = collection else { return Ok(None) };
         Ok(self.elements().get(self.view, &element(&id, name))?)
     }
 
     /// Answers the values of names, or nil.
-    pub(super) fn values(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn values(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         let collection = self.collection(elements.kind, elements.key)?;
         Answer::begin_many(out);
         for name in elements.items.iter() {
@@ -171,7 +171,7 @@ impl Store<'_, '_> {
     }
 
     /// Answers whether names are there.
-    pub(super) fn has(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn has(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         let collection = self.collection(elements.kind, elements.key)?;
         let mut has = Vec::new();
         for name in elements.items.iter() {
@@ -181,10 +181,10 @@ impl Store<'_, '_> {
     }
 
     /// Answers a value, or nil.
-    pub(super) fn answer_value(&self, value: Option<Value<'_>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn answer_value(&self, value: Option<Value<'_>>, out: &mut Vec<u8>) -> Result<(), KvError> {
         match value {
             Some(value) if out.len().saturating_add(value.len()) >= RESULT_BYTES_MAX => {
-                return Err(Trouble::Failure(Failure::AnswerTooLong));
+                return Err(KvError::Failure(Failure::AnswerTooLong));
             }
             Some(value) => {
                 Answer::begin_value(out);
@@ -201,14 +201,14 @@ impl Store<'_, '_> {
         (name, value): (&[u8], Value<'_>),
         (names, values): (bool, bool),
         out: &mut Vec<u8>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), KvError> {
         if out.len() + name.len() + 10 > RESULT_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::AnswerTooLong));
+            return Err(KvError::Failure(Failure::AnswerTooLong));
         }
         if names {
             Answer::add(out, |out| {
                 Answer::Value(name).encode(out);
-                Ok::<(), Trouble>(())
+                Ok::<(), KvError>(())
             })?;
         }
         if values {
@@ -218,7 +218,7 @@ impl Store<'_, '_> {
     }
 
     /// Answers all elements.
-    pub(super) fn list(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(super) fn list(&self, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         let shown = (elements.verb != Verb::Values, elements.verb != Verb::Names);
         let collection = self.collection(elements.kind, elements.key)?;
         Answer::begin_many(out);
@@ -234,7 +234,7 @@ impl Store<'_, '_> {
         elements: &Elements<'_>,
         (from, pattern): (&[u8], &[u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), KvError> {
         let collection = self.collection(elements.kind, elements.key)?;
         let limit = elements.number.clamp(1, i64::from(SCAN_MAX));
         let (mut looked, mut next, mut found) = (0, None, Vec::new());
@@ -255,7 +255,7 @@ impl Store<'_, '_> {
         }
         many(core::iter::once(next.as_deref().map_or(Answer::Nil, Answer::Value)), out)?;
         if out.len() + found.len() > RESULT_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::AnswerTooLong));
+            return Err(KvError::Failure(Failure::AnswerTooLong));
         }
         out.extend_from_slice(&found);
         Ok(())
@@ -267,7 +267,7 @@ impl Store<'_, '_> {
         kind: Container,
         key: &[u8],
         name: &[u8],
-    ) -> Result<Option<Vec<u8>>, Trouble> {
+    ) -> Result<Option<Vec<u8>>, KvError> {
         let Some(value) = self.element(self.collection(kind, key)?, name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;
@@ -275,7 +275,7 @@ impl Store<'_, '_> {
     }
 
     /// Returns all names of a set.
-    pub(super) fn names(&self, collection: Option<Collection>) -> Result<BTreeSet<Vec<u8>>, Trouble> {
+    pub(super) fn names(&self, collection: Option<Collection>) -> Result<BTreeSet<Vec<u8>>, KvError> {
         let mut names = BTreeSet::new();
         if let Some(Collection { id, .. }) = collection {
             self.each_element(&id, &[], |name, _| {

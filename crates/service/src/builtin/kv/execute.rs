@@ -12,11 +12,11 @@ use super::asked::Asked;
 use super::collection::copy_elements;
 use super::command::{Command, Condition, Items};
 use super::decimal::Decimal;
+use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, decimal, many, number};
 use super::further::{Extend, Further, Life, Rule, Sort};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
 use super::store::{Deadline, Store};
-use super::trouble::{MANY_BYTES_MAX, SCAN_MAX, Trouble, VALUE_BYTES_MAX, decimal, many, number};
 
 /// The same, if it has to see all.
 const SCAN_ALL_MAX: u32 = 100_000;
@@ -29,7 +29,7 @@ pub(super) fn further(
     store: &mut Store<'_, '_>,
     further: &Further<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     match *further {
         Further::Set { key, value, condition, life, get } => {
             let deadline = match until(store, life)? {
@@ -71,10 +71,10 @@ pub(super) fn further(
             Answer::Value(decimal(at).as_bytes()).encode(out);
         }
         Further::AddDecimal { key, by } => {
-            let by = Decimal::read(by).ok_or(Trouble::Failure(Failure::NotADecimal))?;
+            let by = Decimal::read(by).ok_or(KvError::Failure(Failure::NotADecimal))?;
             let old = store.value(key)?.unwrap_or_else(|| b"0".to_vec());
-            let old = Decimal::read(&old).ok_or(Trouble::Failure(Failure::NotADecimal))?;
-            let sum: String = old.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?.text();
+            let old = Decimal::read(&old).ok_or(KvError::Failure(Failure::NotADecimal))?;
+            let sum: String = old.checked_add(by).ok_or(KvError::Failure(Failure::Overflow))?.text();
             store.put(key, sum.as_bytes(), Deadline::Keep)?;
             Answer::Value(sum.as_bytes()).encode(out);
         }
@@ -106,7 +106,7 @@ pub(super) fn further(
                 (true, Extend::From | Extend::Again, _) => store.expire(key, time_ms)?,
                 (true, Extend::By, Some(left)) => {
                     let sum = i64::try_from(left).ok().and_then(|left| left.checked_add(time_ms));
-                    store.expire(key, sum.ok_or(Trouble::Failure(Failure::BadTtl))?)?
+                    store.expire(key, sum.ok_or(KvError::Failure(Failure::BadTtl))?)?
                 }
             };
             number(usize::from(done), out);
@@ -125,7 +125,7 @@ pub(super) fn further(
         }
         Further::All(all) => transact(store, &all, out)?,
         Further::In { database, operation } => {
-            let asked = Asked::decode(operation).map_err(|_| Trouble::Failure(Failure::Malformed))?;
+            let asked = Asked::decode(operation).map_err(|_| KvError::Failure(Failure::Malformed))?;
             store.select(database);
             let done = store.answer(&asked, out);
             store.select(0);
@@ -140,23 +140,23 @@ pub(super) fn further(
 }
 
 /// Returns when a life ends, if it does and is not the previous one.
-fn until(store: &Store<'_, '_>, life: Life) -> Result<Option<u64>, Trouble> {
+fn until(store: &Store<'_, '_>, life: Life) -> Result<Option<u64>, KvError> {
     match life {
         Life::Forever | Life::AsBefore => Ok(None),
-        Life::For(0) | Life::Until(0) => Err(Trouble::Failure(Failure::BadTtl)),
+        Life::For(0) | Life::Until(0) => Err(KvError::Failure(Failure::BadTtl)),
         Life::For(ms) => store.after(ms).map(Some),
         Life::Until(ms) if i64::try_from(ms).is_ok() => Ok(Some(ms)),
-        Life::Until(_) => Err(Trouble::Failure(Failure::BadTtl)),
+        Life::Until(_) => Err(KvError::Failure(Failure::BadTtl)),
     }
 }
 
 /// Returns the time these milliseconds from now, or before.
-fn later(store: &Store<'_, '_>, ms: i64) -> Result<i64, Trouble> {
+fn later(store: &Store<'_, '_>, ms: i64) -> Result<i64, KvError> {
     let now = i64::try_from(store.now_ms()).unwrap_or(i64::MAX);
-    now.checked_add(ms).ok_or(Trouble::Failure(Failure::BadTtl))
+    now.checked_add(ms).ok_or(KvError::Failure(Failure::BadTtl))
 }
 
-fn expire_if_allowed(store: &mut Store<'_, '_>, key: &[u8], at: i64, rule: Rule) -> Result<bool, Trouble> {
+fn expire_if_allowed(store: &mut Store<'_, '_>, key: &[u8], at: i64, rule: Rule) -> Result<bool, KvError> {
     if !store.is_there(key)? || !rule.allows(store.deadline(key)?, at) {
         return Ok(false);
     }
@@ -173,13 +173,13 @@ fn overwrite(
     offset: u32,
     part: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     let mut value = store.value(key)?.unwrap_or_default();
     if !part.is_empty() {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(part.len());
         if end > VALUE_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::ValueTooLong));
+            return Err(KvError::Failure(Failure::ValueTooLong));
         }
         if value.len() < end {
             value.resize(end, 0);
@@ -198,7 +198,7 @@ fn copy(
     replace: bool,
     remove: bool,
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     if !store.is_there(from)? {
         Answer::Nil.encode(out);
         return Ok(());
@@ -232,7 +232,7 @@ fn scan(
     (count, all): (u32, bool),
     (kind, pattern): (Sort, &[u8]),
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     let limit = if all { SCAN_ALL_MAX } else { count.clamp(1, SCAN_MAX) };
     let bytes_max = if all { RESULT_BYTES_MAX / 2 } else { MANY_BYTES_MAX };
     let (mut found, mut bytes) = (Vec::new(), 0);
@@ -251,13 +251,13 @@ fn scan(
         true
     })?;
     if all && next.is_some() {
-        return Err(Trouble::Failure(Failure::AnswerTooLong));
+        return Err(KvError::Failure(Failure::AnswerTooLong));
     }
     let first = next.as_deref().map_or(Answer::Nil, Answer::Value);
     many(core::iter::once(first).chain(found.iter().map(|key| Answer::Value(key))), out)
 }
 
-fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), KvError> {
     let (keys, _) = store.count()?;
     let bound = keys.clamp(1, RANDOM_MAX);
     // All replicas have the same time; its lowest bits are as good as chance for this.
@@ -276,7 +276,7 @@ fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
 }
 
 /// Returns a digest of these keys with their values and deadlines.
-fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], Trouble> {
+fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], KvError> {
     let domains = Domains::new(ClusterId([0; 32]));
     let (mut text, mut elements) = (Vec::new(), Vec::new());
     let add = |text: &mut Vec<u8>, part: &[u8]| {
@@ -309,17 +309,17 @@ fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], Tro
         }
     }
     let digest = domains.message(&text);
-    digest.0.first_chunk().copied().ok_or(Trouble::Failure(Failure::Malformed))
+    digest.0.first_chunk().copied().ok_or(KvError::Failure(Failure::Malformed))
 }
 
 /// Executes a transaction. What stops it as a whole is undone by the caller, so nothing is kept on the way: an
 /// operation that fails has written nothing, unless the store is full.
-fn transact(store: &mut Store<'_, '_>, all: &All<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+fn transact(store: &mut Store<'_, '_>, all: &All<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
     for (mark, operation) in all.checks() {
         let mut now = Vec::new();
         match Asked::decode(operation) {
             Ok(asked) if asked.is_read_only() && !is_many(&asked) => store.answer(&asked, &mut now)?,
-            Ok(_) | Err(_) => return Err(Trouble::Failure(Failure::Malformed)),
+            Ok(_) | Err(_) => return Err(KvError::Failure(Failure::Malformed)),
         }
         if Answer::decode(&now) != Ok(Answer::Value(mark)) {
             Answer::Nil.encode(out);
@@ -332,12 +332,12 @@ fn transact(store: &mut Store<'_, '_>, all: &All<'_>, out: &mut Vec<u8>) -> Resu
             let start = out.len();
             let done = match Asked::decode(operation) {
                 Ok(asked) if !is_many(&asked) => store.answer(&asked, out),
-                Ok(_) | Err(_) => Err(Trouble::Failure(Failure::Malformed)),
+                Ok(_) | Err(_) => Err(KvError::Failure(Failure::Malformed)),
             };
             match done {
-                Ok(()) if out.len() > RESULT_BYTES_MAX => Err(Trouble::Failure(Failure::AnswerTooLong)),
+                Ok(()) if out.len() > RESULT_BYTES_MAX => Err(KvError::Failure(Failure::AnswerTooLong)),
                 Ok(()) => Ok(()),
-                Err(Trouble::Failure(failure)) if !stops(failure) => {
+                Err(KvError::Failure(failure)) if !stops(failure) => {
                     out.truncate(start);
                     Answer::Failed(failure).encode(out);
                     Ok(())

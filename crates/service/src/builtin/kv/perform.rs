@@ -8,9 +8,9 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 use super::collection::{Collection, ELEMENTS_MAX, LOOKED_MAX, add, remove};
 use super::decimal::Decimal;
 use super::elements::{Container, Elements, Verb};
+use super::error::{KvError, decimal, many, number, parse};
 use super::operation::{Answer, Failure};
 use super::store::Store;
-use super::trouble::{Trouble, decimal, many, number, parse};
 use crate::stop::Stop;
 
 /// Executes an operation, and appends the answer.
@@ -18,7 +18,7 @@ pub(super) fn execute(
     store: &mut Store<'_, '_>,
     elements: &Elements<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     let Elements { verb, kind, key, number: amount, items } = *elements;
     let first = items.iter().next().unwrap_or_default();
     let second = items.iter().nth(1).unwrap_or_default();
@@ -66,16 +66,16 @@ pub(super) fn execute(
         Verb::Scan => store.scan_elements(elements, (first, second), out),
         Verb::Increase => {
             let old = store.hash_value(kind, key, first)?;
-            let old = parse(old.as_deref().unwrap_or(b"0")).ok_or(Trouble::Failure(Failure::NotANumber))?;
-            let sum = decimal(old.checked_add(amount).ok_or(Trouble::Failure(Failure::Overflow))?);
+            let old = parse(old.as_deref().unwrap_or(b"0")).ok_or(KvError::Failure(Failure::NotANumber))?;
+            let sum = decimal(old.checked_add(amount).ok_or(KvError::Failure(Failure::Overflow))?);
             put_one(store, (kind, key, first), sum.as_bytes(), out)
         }
         Verb::AddDecimal => {
-            let by = Decimal::read(second).ok_or(Trouble::Failure(Failure::NotADecimal))?;
+            let by = Decimal::read(second).ok_or(KvError::Failure(Failure::NotADecimal))?;
             let old = store.hash_value(kind, key, first)?;
             let old = Decimal::read(old.as_deref().unwrap_or(b"0"));
-            let old = old.ok_or(Trouble::Failure(Failure::NotANumber))?;
-            let sum = old.checked_add(by).ok_or(Trouble::Failure(Failure::Overflow))?.text();
+            let old = old.ok_or(KvError::Failure(Failure::NotANumber))?;
+            let sum = old.checked_add(by).ok_or(KvError::Failure(Failure::Overflow))?.text();
             put_one(store, (kind, key, first), sum.as_bytes(), out)
         }
         Verb::Random | Verb::RandomPairs => draw(store, elements, out).map(drop),
@@ -101,14 +101,14 @@ fn put_one(
     (kind, key, name): (Container, &[u8], &[u8]),
     value: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     add(store, kind, key, &BTreeMap::from([(name, value)]), false)?;
     Answer::Value(value).encode(out);
     Ok(())
 }
 
 /// Answers elements at random, and returns the names: different ones, or with a negative number any.
-fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, Trouble> {
+fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, KvError> {
     let collection = store.collection(elements.kind, elements.key)?;
     let Some(Collection { id, count, .. }) = collection else {
         Answer::begin_many(out);
@@ -116,7 +116,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
     };
     let wanted = elements.number.unsigned_abs();
     if elements.number < 0 && wanted > u64::from(ELEMENTS_MAX) {
-        return Err(Trouble::Failure(Failure::AnswerTooLong));
+        return Err(KvError::Failure(Failure::AnswerTooLong));
     }
     let mut random = store.random();
     let mut place_below = |bound: u32| {
@@ -151,7 +151,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
         store.answer_element((name, value), is_shown, &mut answer)?;
         bytes += answer.len();
         if bytes > RESULT_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::AnswerTooLong));
+            return Err(KvError::Failure(Failure::AnswerTooLong));
         }
         shown.insert(place, answer);
         names.push(name.to_vec());
@@ -159,7 +159,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
     Answer::begin_many(out);
     for answer in places.iter().filter_map(|place| shown.get(place)) {
         if out.len() + answer.len() > RESULT_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::AnswerTooLong));
+            return Err(KvError::Failure(Failure::AnswerTooLong));
         }
         out.extend_from_slice(answer);
     }
@@ -172,7 +172,7 @@ fn move_name(
     to: &[u8],
     name: &[u8],
     out: &mut Vec<u8>,
-) -> Result<(), Trouble> {
+) -> Result<(), KvError> {
     let source = store.collection(Container::Set, from)?;
     // As in Redis: without a source, the destination is not looked at.
     if source.is_none() {
@@ -184,7 +184,7 @@ fn move_name(
     if is_there && from != to {
         store.check(to, &[])?;
         if other.is_some_and(|other| other.count >= ELEMENTS_MAX) && store.element(other, name)?.is_none() {
-            return Err(Trouble::Failure(Failure::TooManyElements));
+            return Err(KvError::Failure(Failure::TooManyElements));
         }
         remove(store, Container::Set, from, BTreeSet::from([name]))?;
         add(store, Container::Set, to, &BTreeMap::from([(name, &[][..])]), false)?;
@@ -194,7 +194,7 @@ fn move_name(
 }
 
 /// Answers what several sets have in common, together, or what the first one alone has; or stores it.
-fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
     let Elements { verb, key, number: most, items, .. } = *elements;
     let is_stored = matches!(verb, Verb::StoreCommon | Verb::StoreUnion | Verb::StoreDifference);
     let mut sets = Vec::new();
@@ -212,7 +212,7 @@ fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>
         walked.unwrap_or(0).saturating_mul(many_sets)
     };
     if looked > LOOKED_MAX {
-        return Err(Trouble::Failure(Failure::TooManyElements));
+        return Err(KvError::Failure(Failure::TooManyElements));
     }
     let mut names = BTreeSet::new();
     if is_union {
@@ -249,7 +249,7 @@ fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>
         number(names.len(), out);
     } else if is_stored {
         if names.len() > usize::try_from(ELEMENTS_MAX).unwrap_or(usize::MAX) {
-            return Err(Trouble::Failure(Failure::TooManyElements));
+            return Err(KvError::Failure(Failure::TooManyElements));
         }
         store.check(key, &[])?;
         store.remove(key)?;
@@ -261,7 +261,7 @@ fn combine(store: &mut Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>
     } else {
         let bytes: usize = names.iter().map(|name| name.len() + 5).sum();
         if out.len() + bytes >= RESULT_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::AnswerTooLong));
+            return Err(KvError::Failure(Failure::AnswerTooLong));
         }
         many(names.iter().map(|name| Answer::Value(name)), out)?;
     }

@@ -23,10 +23,10 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use super::elements::Container;
+use super::error::{KvError, VALUE_BYTES_MAX};
 use super::further::DATABASES;
 use super::note::{Chance, ID_BYTES, Id, Note, TIME_BYTES, element, joined, split};
 use super::operation::Failure;
-use super::trouble::{Trouble, VALUE_BYTES_MAX};
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
 use crate::state::space::Space;
@@ -159,8 +159,8 @@ impl<'s, 'v> Store<'s, 'v> {
         &self,
         id: &Id,
         from: &[u8],
-        mut each: impl FnMut(&[u8], Value<'_>) -> Result<bool, Trouble>,
-    ) -> Result<(), Trouble> {
+        mut each: impl FnMut(&[u8], Value<'_>) -> Result<bool, KvError>,
+    ) -> Result<(), KvError> {
         let mut cursor = self.elements.seek(self.view, &element(id, from))?;
         while let Some((key, value)) = cursor.next(self.view)? {
             let Some(name) = key.strip_prefix(&id[..]) else { break };
@@ -172,7 +172,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Removes all elements with this number.
-    fn remove_elements(&mut self, id: &Id) -> Result<(), Trouble> {
+    fn remove_elements(&mut self, id: &Id) -> Result<(), KvError> {
         loop {
             let mut keys = Vec::new();
             self.each_element(id, &[], |name, _| {
@@ -189,7 +189,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns whether something that expires then, if at all, is still there.
-    fn lives(&self, note: Note) -> Result<bool, Trouble> {
+    fn lives(&self, note: Note) -> Result<bool, KvError> {
         match note.at {
             None => Ok(true),
             Some(at) if at <= self.now_ms => Ok(false),
@@ -198,25 +198,25 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns whether there is a key that has not expired, whatever its value is.
-    pub(super) fn is_there(&self, key: &[u8]) -> Result<bool, Trouble> {
+    pub(super) fn is_there(&self, key: &[u8]) -> Result<bool, KvError> {
         let note = self.note(key)?;
         Ok(self.lives(note)? && (note.made.is_some() || self.values.get(self.view, key)?.is_some()))
     }
 
     /// Returns the elements of a key that has not expired: none if it is not there or a string.
-    pub(super) fn made(&self, key: &[u8]) -> Result<Option<(Container, Id)>, Trouble> {
+    pub(super) fn made(&self, key: &[u8]) -> Result<Option<(Container, Id)>, KvError> {
         let note = self.note(key)?;
         Ok(if self.lives(note)? { note.made } else { None })
     }
 
     /// Returns the value of a key that has not expired. A hash or set is none.
-    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, Trouble> {
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, KvError> {
         let note = self.note(key)?;
         if !self.lives(note)? {
             return Ok(None);
         }
         if note.made.is_some() {
-            return Err(Trouble::Failure(Failure::WrongKind));
+            return Err(KvError::Failure(Failure::WrongKind));
         }
         let value = self.values.get(self.view, key)?;
         // A longer one was never stored.
@@ -227,7 +227,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns the value of a key that has not expired, as bytes.
-    pub(super) fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Trouble> {
+    pub(super) fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         let Some(value) = self.find(key)? else { return Ok(None) };
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;
@@ -240,13 +240,13 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Checks that key and value are not too long.
-    pub(super) fn check(&self, key: &[u8], value: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn check(&self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         if value.len() > VALUE_BYTES_MAX {
-            return Err(Trouble::Failure(Failure::ValueTooLong));
+            return Err(KvError::Failure(Failure::ValueTooLong));
         }
         // A key must have room among the deadlines too, whenever it is given one.
         if key.len() + TIME_BYTES > Tree::key_bytes_max(self.view.page_bytes()) {
-            return Err(Trouble::Failure(Failure::KeyTooLong));
+            return Err(KvError::Failure(Failure::KeyTooLong));
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl<'s, 'v> Store<'s, 'v> {
         key: &[u8],
         content: impl Into<Content<'c>>,
         deadline: Deadline,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), KvError> {
         let count: [u8; 4];
         let (value, made) = match content.into() {
             Content::String(value) => (value, None),
@@ -284,13 +284,13 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Sets when a key that is there expires.
-    pub(super) fn expire_at(&mut self, key: &[u8], at: Option<u64>) -> Result<(), Trouble> {
+    pub(super) fn expire_at(&mut self, key: &[u8], at: Option<u64>) -> Result<(), KvError> {
         let old = self.note(key)?;
         self.set_note(key, old, Note { at, ..old })
     }
 
     /// Removes a key. Returns whether it was there and had not expired.
-    pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Trouble> {
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, KvError> {
         let there = self.forget(key, |store, id| store.remove_elements(&id))?;
         Ok(there.is_some_and(|note| note.at.is_none_or(|at| at > self.now_ms)))
     }
@@ -299,8 +299,8 @@ impl<'s, 'v> Store<'s, 'v> {
     pub(super) fn forget(
         &mut self,
         key: &[u8],
-        elements: impl FnOnce(&mut Self, Id) -> Result<(), Trouble>,
-    ) -> Result<Option<Note>, Trouble> {
+        elements: impl FnOnce(&mut Self, Id) -> Result<(), KvError>,
+    ) -> Result<Option<Note>, KvError> {
         let old = self.note(key)?;
         if let Some((_, id)) = old.made {
             elements(self, id)?;
@@ -315,7 +315,7 @@ impl<'s, 'v> Store<'s, 'v> {
 
     /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
     /// not there any more. An execution that is not ordered removes nothing.
-    pub(super) fn reap(&mut self, max: usize) -> Result<(), Trouble> {
+    pub(super) fn reap(&mut self, max: usize) -> Result<(), KvError> {
         if !self.ordered || self.view.later(u32::try_from(max).unwrap_or(u32::MAX)) {
             return Ok(());
         }
@@ -330,7 +330,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns how many keys there are, and how many of them expire.
-    pub(super) fn count(&self) -> Result<(u64, u64), Trouble> {
+    pub(super) fn count(&self) -> Result<(u64, u64), KvError> {
         let (mut keys, mut expiring) = (self.stored()?, 0_u64);
         if !self.by_time.is_empty(self.view)? {
             let mut cursor = self.by_time.first(self.view)?;
@@ -363,7 +363,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Removes everything from this database.
-    pub(super) fn clear_one(&mut self) -> Result<(), Trouble> {
+    pub(super) fn clear_one(&mut self) -> Result<(), KvError> {
         let mut made = Vec::new();
         let mut cursor = self.deadlines.first(self.view)?;
         while let Some((_, note)) = cursor.next(self.view)? {
@@ -393,7 +393,7 @@ impl<'s, 'v> Store<'s, 'v> {
         from: &[u8],
         count: usize,
         mut each: impl FnMut(&[u8], Option<Container>) -> bool,
-    ) -> Result<Option<Vec<u8>>, Trouble> {
+    ) -> Result<Option<Vec<u8>>, KvError> {
         let mut cursor = self.values.seek(self.view, from)?;
         for _ in 0..count {
             let Some((key, _)) = cursor.next(self.view)? else { return Ok(None) };
@@ -418,7 +418,7 @@ impl<'s, 'v> Store<'s, 'v> {
         self.deadlines.get(self.view, key)?.map_or(Ok(Note::default()), Note::read)
     }
 
-    fn set_note(&mut self, key: &[u8], old: Note, new: Note) -> Result<(), Trouble> {
+    fn set_note(&mut self, key: &[u8], old: Note, new: Note) -> Result<(), KvError> {
         if let Some(at) = old.at.filter(|at| Some(*at) != new.at) {
             self.by_time.remove(self.view, &joined(at, key))?;
         }
@@ -448,8 +448,8 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// The answer depends on the present time, which an execution that is not ordered does not know.
-    fn needs_time(&self) -> Result<(), Trouble> {
-        if self.ordered { Ok(()) } else { Err(Trouble::Failure(Failure::NeedsOrder)) }
+    fn needs_time(&self) -> Result<(), KvError> {
+        if self.ordered { Ok(()) } else { Err(KvError::Failure(Failure::NeedsOrder)) }
     }
 
     /// Returns how many keys are stored, those that have expired and were not removed yet included.

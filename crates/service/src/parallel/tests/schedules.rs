@@ -236,7 +236,7 @@ pub(super) fn executor(plan: Plan) -> Executor<Kv, Flaky> {
 
 /// What came of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct Comparison {
     counters: Counters,
     wrong: usize,
     wrong_early: usize,
@@ -258,12 +258,12 @@ impl Questions for Direct<'_> {
 }
 
 /// Runs the same batches sequentially and in parallel.
-fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
+fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
     let mut random = Xorshift::new(seed);
     let batches = batches(&mut random, plan);
     let (mut sequential, mut ahead) = (executor(plan), executor(plan));
     let mut runs = Runs::new(plan.kind, KvRules(plan.hidden), random.next(), true).unwrap();
-    let mut found = Found::default();
+    let mut found = Comparison::default();
     let mut expected: BTreeMap<Position, Said> = BTreeMap::new();
     let mut early: Vec<Early> = Vec::new();
     let (mut inserted, mut waiting, mut done) = (0, Vec::<Job>::new(), Vec::<Done>::new());
@@ -354,8 +354,8 @@ fn compare(plan: Plan, seed: u64) -> Result<Found, String> {
     Ok(found)
 }
 
-fn sum(plan: Plan, seeds: core::ops::Range<u64>) -> Found {
-    let mut all = Found::default();
+fn sum(plan: Plan, seeds: core::ops::Range<u64>) -> Comparison {
+    let mut all = Comparison::default();
     for seed in seeds {
         let found = compare(plan, seed).unwrap_or_else(|error| panic!("{plan:?} seed {seed}: {error}"));
         all.counters.runs += found.counters.runs;

@@ -1,6 +1,8 @@
 //! Changing a tree: inserting with splits, removing with merges.
 
-use crate::state::btree::node::{self, Cell, HEAD_BYTES, INNER_CELL_BYTES, Kind, LARGE, Node, SLOT_BYTES};
+use crate::state::btree::node::{
+    self, Cell, HEAD_BYTES, INNER_CELL_BYTES, LARGE, Node, NodeKind, SLOT_BYTES,
+};
 use crate::state::btree::{
     DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
 };
@@ -80,7 +82,7 @@ impl Tree {
             return Ok(false);
         }
         let (path, leaf) = self.way_to(view, key)?;
-        let Ok(at) = Node::of_kind(view.page(leaf)?, Kind::Leaf)?.search(key)? else { return Ok(false) };
+        let Ok(at) = Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?.search(key)? else { return Ok(false) };
         self.free_value(view, leaf, at)?;
         node::remove(view.page_mut(leaf)?, at)?;
         self.shrink(view, path, leaf)?;
@@ -92,13 +94,13 @@ impl Tree {
         let (_, height) = self.root(view)?;
         if height == 0 {
             let page = self.space.allocate(view)?;
-            node::init(view.page_mut(page)?, Kind::Leaf, 0);
+            node::init(view.page_mut(page)?, NodeKind::Leaf, 0);
             node::insert(view.page_mut(page)?, 0, cell)?;
             self.set_root(view, page, 1)?;
             return Ok(false);
         }
         let (path, leaf) = self.way_to(view, key)?;
-        let found = Node::of_kind(view.page(leaf)?, Kind::Leaf)?.search(key)?;
+        let found = Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?.search(key)?;
         let (Ok(at) | Err(at)) = found;
         if found.is_ok() {
             if overwrite(view, leaf, at, cell)? {
@@ -123,7 +125,7 @@ impl Tree {
         cell: Cell<'_>,
         height: usize,
     ) -> Result<(), StoreError> {
-        let node = Node::of_kind(view.page(leaf)?, Kind::Leaf)?;
+        let node = Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?;
         let freed = match instead_of {
             Some(at) => node.cell(at)?.len() + SLOT_BYTES,
             None => 0,
@@ -160,7 +162,7 @@ impl Tree {
                 let (_, height) = self.root(view)?;
                 let root = self.space.allocate(view)?;
                 let content = view.page_mut(root)?;
-                node::init(content, Kind::Inner, right);
+                node::init(content, NodeKind::Inner, right);
                 node::insert(content, 0, Cell([&head, separator.key(), &[]]))?;
                 self.set_root(view, root, height + 1)?;
                 return Ok(());
@@ -192,12 +194,12 @@ impl Tree {
             let right = self.space.allocate(view)?;
             let middle = cells.middle(is_last)?;
             let separator = match node.kind() {
-                Kind::Leaf => {
+                NodeKind::Leaf => {
                     cells.write(view, page, 0..middle, 0)?;
                     cells.write(view, right, middle..cells.count(), 0)?;
                     Separator::between(cells.key(middle - 1)?, cells.key(middle)?)?
                 }
-                Kind::Inner => {
+                NodeKind::Inner => {
                     // The middle cell goes up: its child becomes the rightmost of the left node.
                     cells.write(view, page, 0..middle, cells.child(middle)?)?;
                     cells.write(view, right, middle + 1..cells.count(), node.child(node.count())?)?;
@@ -214,13 +216,13 @@ impl Tree {
     fn shrink(&self, view: &mut View<'_>, mut path: Path, mut page: u32) -> Result<(), Stop> {
         while let Some((parent, index)) = path.pop() {
             let node = Node::new(view.page(page)?)?;
-            let is_gone = node.kind() == Kind::Leaf && node.count() == 0;
+            let is_gone = node.kind() == NodeKind::Leaf && node.count() == 0;
             if is_gone {
                 if !drop_child(view, parent, index)? {
                     // It was the only child: the parent is gone as well, and is its own parent's child.
                     self.space.free(view, PageRun { first: page, count: 1 })?;
                     page = parent;
-                    node::init(view.page_mut(page)?, Kind::Leaf, 0);
+                    node::init(view.page_mut(page)?, NodeKind::Leaf, 0);
                     continue;
                 }
                 self.space.free(view, PageRun { first: page, count: 1 })?;
@@ -238,14 +240,14 @@ impl Tree {
         if Node::new(view.page(page)?)?.used()? > capacity / 4 {
             return Ok(false);
         }
-        let count = Node::of_kind(view.page(parent)?, Kind::Inner)?.count();
+        let count = Node::of_kind(view.page(parent)?, NodeKind::Inner)?.count();
         for left in [Some(index).filter(|index| *index < count), index.checked_sub(1)].into_iter().flatten() {
-            let above = Node::of_kind(view.page(parent)?, Kind::Inner)?;
+            let above = Node::of_kind(view.page(parent)?, NodeKind::Inner)?;
             let (a, b) = (above.child(left)?, above.child(left + 1)?);
             let (a_node, b_node) = (Node::new(view.page(a)?)?, Node::new(view.page(b)?)?);
             let between = match a_node.kind() {
-                Kind::Leaf => 0,
-                Kind::Inner => INNER_CELL_BYTES + above.key(left)?.len() + SLOT_BYTES,
+                NodeKind::Leaf => 0,
+                NodeKind::Inner => INNER_CELL_BYTES + above.key(left)?.len() + SLOT_BYTES,
             };
             // Some room stays, so that the next insertion does not split it again.
             if a_node.used()? + b_node.used()? + between <= capacity / 4 * 3 {
@@ -259,7 +261,7 @@ impl Tree {
     /// Moves the cells of `b` behind those of `a`, its left neighbour under the separator `left`.
     fn join(&self, view: &mut View<'_>, parent: u32, left: usize, (a, b): (u32, u32)) -> Result<(), Stop> {
         let (a_copy, b_copy) = (view.copy(a)?, view.copy(b)?);
-        let separator = Separator::new(Node::of_kind(view.page(parent)?, Kind::Inner)?.key(left)?)?;
+        let separator = Separator::new(Node::of_kind(view.page(parent)?, NodeKind::Inner)?.key(left)?)?;
         let (a_node, b_node) = (Node::new(&a_copy)?, Node::of_kind(&b_copy, Node::new(&a_copy)?.kind())?);
         let content = view.page_mut(a)?;
         content.fill(0);
@@ -267,7 +269,7 @@ impl Tree {
         for at in 0..a_node.count() {
             push(content, a_node.cell(at)?)?;
         }
-        if a_node.kind() == Kind::Inner {
+        if a_node.kind() == NodeKind::Inner {
             let middle = a_node.child(a_node.count())?;
             push(content, Cell([&separator.head(middle), separator.key(), &[]]))?;
         }
@@ -292,8 +294,8 @@ impl Tree {
                 return Ok(());
             }
             let (page, height) = match node.kind() {
-                Kind::Leaf => (0, 0),
-                Kind::Inner => (node.child(0)?, below),
+                NodeKind::Leaf => (0, 0),
+                NodeKind::Inner => (node.child(0)?, below),
             };
             self.set_root(view, page, height)?;
             self.space.free(view, PageRun { first: root, count: 1 })?;
@@ -342,7 +344,7 @@ impl Tree {
 
     /// Gives back the pages of the value of a cell, if it has any.
     fn free_value(&self, view: &mut View<'_>, leaf: u32, at: usize) -> Result<(), Stop> {
-        let node = Node::of_kind(view.page(leaf)?, Kind::Leaf)?;
+        let node = Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?;
         let Value::Large(large) = Value::of(&node, at)? else { return Ok(()) };
         let mut runs = [None; RUNS_MAX];
         for (place, run) in runs.iter_mut().zip(large.runs()) {
@@ -411,7 +413,7 @@ impl<'a> Cells<'a> {
     /// Returns where to split: half of the bytes on either side; but at the very end of a tree the new
     /// cell goes alone, so that keys that come in order leave full pages behind.
     fn middle(&self, is_last: bool) -> Result<usize, Stop> {
-        if is_last && self.at == self.node.count() && self.node.kind() == Kind::Leaf {
+        if is_last && self.at == self.node.count() && self.node.kind() == NodeKind::Leaf {
             return Ok(self.at);
         }
         if self.count() < 4 {
@@ -446,7 +448,7 @@ impl<'a> Cells<'a> {
 
 /// Writes a small value over one of the same length. Returns whether that was possible.
 fn overwrite(view: &mut View<'_>, leaf: u32, at: usize, cell: Cell<'_>) -> Result<bool, Stop> {
-    let (old, offset, is_large) = Node::of_kind(view.page(leaf)?, Kind::Leaf)?.payload(at)?;
+    let (old, offset, is_large) = Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?.payload(at)?;
     let [head, _, payload] = cell.0;
     let is_new_large = head.get(3).is_some_and(|high| high & 0x80 != 0);
     if is_large || is_new_large || old.len() != payload.len() {
@@ -458,7 +460,7 @@ fn overwrite(view: &mut View<'_>, leaf: u32, at: usize, cell: Cell<'_>) -> Resul
 
 /// Takes a child out of an inner node; its keys are its neighbour's now. Returns whether there was one.
 fn drop_child(view: &mut View<'_>, parent: u32, index: usize) -> Result<bool, Stop> {
-    let node = Node::of_kind(view.page(parent)?, Kind::Inner)?;
+    let node = Node::of_kind(view.page(parent)?, NodeKind::Inner)?;
     let Some(last) = node.count().checked_sub(1) else { return Ok(false) };
     if index > last {
         let child = node.child(last)?;

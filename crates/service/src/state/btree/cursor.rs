@@ -1,6 +1,6 @@
 //! Walking a tree in the order of its keys, both ways.
 
-use crate::state::btree::node::{Kind, Node};
+use crate::state::btree::node::{Node, NodeKind};
 use crate::state::btree::{Path, Tree, Value};
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -28,7 +28,7 @@ impl Tree {
             return Ok(Cursor { path: Path::new() });
         }
         let (mut path, leaf) = self.way_to(view, key)?;
-        let at = match Node::of_kind(view.page(leaf)?, Kind::Leaf)?.search(key)? {
+        let at = match Node::of_kind(view.page(leaf)?, NodeKind::Leaf)?.search(key)? {
             Ok(at) | Err(at) => at,
         };
         path.push(leaf, at)?;
@@ -69,7 +69,7 @@ impl Cursor {
     pub fn next<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
-            let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+            let leaf = Node::of_kind(view.page(page)?, NodeKind::Leaf)?;
             if at < leaf.count() {
                 self.path.set_last(at + 1);
                 return Ok(Some((leaf.key(at)?, Value::of(&leaf, at)?)));
@@ -87,7 +87,7 @@ impl Cursor {
     /// As [`Tree::seek`].
     pub fn skip(&mut self, view: &View<'_>, mut count: u32) -> Result<(), Stop> {
         while let Some(&(page, at)) = self.path.steps().last() {
-            let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+            let leaf = Node::of_kind(view.page(page)?, NodeKind::Leaf)?;
             let left = u32::try_from(leaf.count().saturating_sub(at)).unwrap_or(u32::MAX);
             if count <= left {
                 self.path.set_last(at + usize::try_from(count).unwrap_or(usize::MAX));
@@ -110,7 +110,7 @@ impl Cursor {
     pub fn prev<'v>(&mut self, view: &'v View<'_>) -> Result<Option<TreeEntry<'v>>, Stop> {
         loop {
             let Some(&(page, at)) = self.path.steps().last() else { return Ok(None) };
-            let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+            let leaf = Node::of_kind(view.page(page)?, NodeKind::Leaf)?;
             if let Some(before) = at.checked_sub(1) {
                 self.path.set_last(before);
                 return Ok(Some((leaf.key(before)?, Value::of(&leaf, before)?)));
@@ -129,7 +129,7 @@ impl Cursor {
         path.pop();
         while let Some((page, at)) = path.pop() {
             levels += 1;
-            let node = Node::of_kind(view.page(page)?, Kind::Inner)?;
+            let node = Node::of_kind(view.page(page)?, NodeKind::Inner)?;
             let next =
                 if forward { Some(at + 1).filter(|at| *at <= node.count()) } else { at.checked_sub(1) };
             if let Some(next) = next {
@@ -146,7 +146,7 @@ impl Cursor {
     fn descend(&mut self, view: &View<'_>, page: u32, levels: usize, at_beginning: bool) -> Result<(), Stop> {
         let mut page = page;
         for level in (1..=levels).rev() {
-            let kind = if level == 1 { Kind::Leaf } else { Kind::Inner };
+            let kind = if level == 1 { NodeKind::Leaf } else { NodeKind::Inner };
             let node = Node::of_kind(view.page(page)?, kind)?;
             let at = if at_beginning { 0 } else { node.count() };
             self.path.push(page, at)?;

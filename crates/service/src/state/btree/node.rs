@@ -27,7 +27,7 @@ pub(super) const LARGE: u16 = 0x8000;
 
 /// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Leaf,
     Inner,
 }
@@ -46,7 +46,7 @@ impl Cell<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     page: &'a [u8],
-    kind: Kind,
+    kind: NodeKind,
     count: usize,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn new(page: &'a [u8]) -> Result<Self, Stop> {
         let kind = match page.first() {
-            Some(1) => Kind::Leaf,
-            Some(2) => Kind::Inner,
+            Some(1) => NodeKind::Leaf,
+            Some(2) => NodeKind::Inner,
             _ => return Err(Stop::Corrupt),
         };
         let count = usize::from(u16_at(page, 2)?);
@@ -68,11 +68,11 @@ impl<'a> Node<'a> {
 
     /// Returns the node in `page`, which must be of this kind.
     #[inline]
-    pub(super) fn of_kind(page: &'a [u8], kind: Kind) -> Result<Self, Stop> {
+    pub(super) fn of_kind(page: &'a [u8], kind: NodeKind) -> Result<Self, Stop> {
         Self::new(page).and_then(|node| if node.kind == kind { Ok(node) } else { Err(Stop::Corrupt) })
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> NodeKind {
         self.kind
     }
 
@@ -105,8 +105,8 @@ impl<'a> Node<'a> {
     pub(super) fn key(&self, index: usize) -> Result<&'a [u8], Stop> {
         let at = self.cell_at(index)?;
         let (len_at, key_at) = match self.kind {
-            Kind::Leaf => (at, at + LEAF_CELL_BYTES),
-            Kind::Inner => (at + 4, at + INNER_CELL_BYTES),
+            NodeKind::Leaf => (at, at + LEAF_CELL_BYTES),
+            NodeKind::Inner => (at + 4, at + INNER_CELL_BYTES),
         };
         let len = usize::from(u16_at(self.page, len_at)?);
         self.page.get(key_at..key_at + len).ok_or(Stop::Corrupt)
@@ -133,11 +133,11 @@ impl<'a> Node<'a> {
     pub(super) fn cell(&self, index: usize) -> Result<Cell<'a>, Stop> {
         let at = self.cell_at(index)?;
         let len = match self.kind {
-            Kind::Leaf => {
+            NodeKind::Leaf => {
                 let value = u16_at(self.page, at + 2)? & !LARGE;
                 LEAF_CELL_BYTES + usize::from(u16_at(self.page, at)?) + usize::from(value)
             }
-            Kind::Inner => INNER_CELL_BYTES + usize::from(u16_at(self.page, at + 4)?),
+            NodeKind::Inner => INNER_CELL_BYTES + usize::from(u16_at(self.page, at + 4)?),
         };
         Ok(Cell([self.page.get(at..at + len).ok_or(Stop::Corrupt)?, &[], &[]]))
     }
@@ -168,11 +168,11 @@ impl<'a> Node<'a> {
 }
 
 /// Makes `page` an empty node.
-pub(super) fn init(page: &mut [u8], kind: Kind, right: u32) {
+pub(super) fn init(page: &mut [u8], kind: NodeKind, right: u32) {
     page[..HEAD_BYTES].fill(0);
     page[0] = match kind {
-        Kind::Leaf => 1,
-        Kind::Inner => 2,
+        NodeKind::Leaf => 1,
+        NodeKind::Inner => 2,
     };
     page[8..12].copy_from_slice(&right.to_le_bytes());
 }
@@ -226,7 +226,7 @@ pub(super) fn remove(page: &mut [u8], index: usize) -> Result<(), Stop> {
 
 /// Changes a child of an inner node.
 pub(super) fn set_child(page: &mut [u8], index: usize, child: u32) -> Result<(), Stop> {
-    let node = Node::of_kind(page, Kind::Inner)?;
+    let node = Node::of_kind(page, NodeKind::Inner)?;
     let at = if index == node.count { 8 } else { node.cell_at(index)? };
     page.get_mut(at..at + 4).ok_or(Stop::Corrupt)?.copy_from_slice(&child.to_le_bytes());
     Ok(())

@@ -77,7 +77,7 @@ fn check(view: &View<'_>, model: &Model) {
 fn reach(view: &View<'_>, page: u32, level: usize, pages: &mut BTreeSet<u32>) {
     assert!(pages.insert(page), "page {page} is used twice");
     let node = Node::new(view.page(page).unwrap()).unwrap();
-    assert_eq!(node.kind(), if level == 1 { Kind::Leaf } else { Kind::Inner });
+    assert_eq!(node.kind(), if level == 1 { NodeKind::Leaf } else { NodeKind::Inner });
     assert!((1..node.count()).all(|at| node.key(at - 1).unwrap() < node.key(at).unwrap()));
     let cells: usize = (0..node.count()).map(|at| node.cell(at).unwrap().len() + SLOT_BYTES).sum();
     assert_eq!(node.used().unwrap(), cells);

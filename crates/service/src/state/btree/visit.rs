@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::state::btree::node::{Kind, Node};
+use crate::state::btree::node::{Node, NodeKind};
 use crate::state::btree::{Tree, Value};
 use crate::state::space::PageRun;
 use crate::state::view::View;
@@ -27,12 +27,12 @@ impl Tree {
                 continue;
             }
             if height > 1 {
-                let node = Node::of_kind(view.page(page)?, Kind::Inner)?;
+                let node = Node::of_kind(view.page(page)?, NodeKind::Inner)?;
                 for at in 0..=node.count() {
                     below.push((node.child(at)?, height - 1));
                 }
             } else {
-                let leaf = Node::of_kind(view.page(page)?, Kind::Leaf)?;
+                let leaf = Node::of_kind(view.page(page)?, NodeKind::Leaf)?;
                 for at in 0..leaf.count() {
                     if let Value::Large(large) = Value::of(&leaf, at)? {
                         large.runs().for_each(|run| {

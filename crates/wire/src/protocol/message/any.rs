@@ -11,10 +11,8 @@ use crate::protocol::batch::Batch;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::kinds;
 use crate::protocol::message::{
-    BodyFetch, BodyKind, BodyMessage, Checkpoint, Collect, Commit, Committed, Data, Fetch, Kind, MetaData,
-    NewKey, NewView, PrePrepare, PrePrepareHead, Prepare, Probe, ProofMessage, QueryStable, Reply,
-    ReplyStable, ReqAck, ReqReject, Request, RequestBody, Statement, Status, Suspect, VcFetch, ViewChange,
-    encode_pre_prepare,
+    self, BodyFetch, BodyKind, BodyMessage, Fetch, Kind, MetaData, NewKey, PrePrepare, PrePrepareHead,
+    Prepare, Request, RequestBody, Suspect, encode_pre_prepare,
 };
 
 /// The type of a body without its frame.

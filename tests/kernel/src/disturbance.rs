@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum Disturbance {
     /// Nothing.
     Calm,
     /// The replica that is the first primary lies, in the way of this name.
@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
     Kills,
 }
 
-impl Trouble {
+impl Disturbance {
     /// Reads `calm`, `lie:NAME` or `kills`; `liars` are five, `all` are calm, those and kills.
     pub(crate) fn read(text: &str) -> Result<Vec<Self>> {
         let liars = || LIARS.iter().map(|name| Self::Liar((*name).to_owned()));
@@ -98,7 +98,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Disturbance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Calm => f.write_str("calm"),

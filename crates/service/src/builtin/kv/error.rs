@@ -20,18 +20,18 @@ const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
 
 /// Why an operation does not do what it was to do.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum KvError {
     Failure(Failure),
     Stop(Stop),
 }
 
-impl From<Stop> for Trouble {
+impl From<Stop> for KvError {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for KvError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Full => Self::Failure(Failure::Full),
@@ -42,12 +42,12 @@ impl From<StoreError> for Trouble {
 }
 
 /// Appends answers as one.
-pub(super) fn many<'a>(answers: impl Iterator<Item = Answer<'a>>, out: &mut Vec<u8>) -> Result<(), Trouble> {
+pub(super) fn many<'a>(answers: impl Iterator<Item = Answer<'a>>, out: &mut Vec<u8>) -> Result<(), KvError> {
     Answer::begin_many(out);
     for answer in answers {
         Answer::add(out, |out| {
             answer.encode(out);
-            Ok::<(), Trouble>(())
+            Ok::<(), KvError>(())
         })?;
     }
     Ok(())

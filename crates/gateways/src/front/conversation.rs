@@ -93,9 +93,9 @@ pub struct Question {
     pub may_give_up: bool,
 }
 
-/// The next step of a talk.
+/// The next step of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Progress {
     /// There may be more to do after the output is written.
     Again,
     /// Nothing until there is input.
@@ -103,10 +103,10 @@ pub enum Turn {
 }
 
 /// The protocol of one connection, without its socket. Its memory is bounded.
-pub trait Talk: Debug + Sized {
+pub trait Conversation: Debug + Sized {
     /// The data shared by all connections of a gateway.
     type Protocol: Debug;
-    /// Returns the talk with a user at `peer`, connection number `id`.
+    /// Returns the conversation with a user at `peer`, connection number `id`.
     fn open(protocol: &Self::Protocol, peer: SocketAddr, id: u64) -> Self;
     /// Reports that the connection is refused, if the protocol has an error for it, and ends it.
     fn refuse(&mut self, why: Refused);
@@ -119,7 +119,7 @@ pub trait Talk: Debug + Sized {
     /// There will be no more input.
     fn hang_up(&mut self);
     /// Does what is possible without the cluster.
-    fn work(&mut self, protocol: &Self::Protocol, counts: &mut Counts) -> Turn;
+    fn work(&mut self, protocol: &Self::Protocol, counts: &mut Counts) -> Progress;
     /// Writes the next operation for the cluster to `operation`, if there is one.
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question>;
     /// Returns whether [`Self::question`] has an operation.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeErrorKind {
     /// The value of a key is invalid.
     Value,
     /// An address is in use by another process.
@@ -42,9 +42,9 @@ pub enum Kind {
 
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct NodeError {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: NodeErrorKind,
     /// What failed: one sentence without a full stop.
     pub what: String,
     /// The file, line or address concerned.
@@ -53,9 +53,9 @@ pub struct Trouble {
     pub next: Option<String>,
 }
 
-impl Trouble {
+impl NodeError {
     /// Returns an error, described in one sentence.
-    pub fn new(kind: Kind, what: impl Into<String>) -> Self {
+    pub fn new(kind: NodeErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), place: None, next: None }
     }
 
@@ -79,22 +79,22 @@ impl Trouble {
 
     /// Returns the error of a file that cannot be read.
     pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
-        Self::new(Kind::Unreadable, format!("cannot be read: {error}")).in_file(path)
+        Self::new(NodeErrorKind::Unreadable, format!("cannot be read: {error}")).in_file(path)
     }
 
     /// Returns the error of a file or directory that cannot be written.
     pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let (kind, next) = if full {
-            (Kind::Disk, "free some space there")
+            (NodeErrorKind::Disk, "free some space there")
         } else {
-            (Kind::Unwritable, "make it writable for this user, or choose another directory")
+            (NodeErrorKind::Unwritable, "make it writable for this user, or choose another directory")
         };
         Self::new(kind, format!("cannot be written: {error}")).in_file(path).next(next)
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         if let Some(place) = &self.place {
@@ -107,4 +107,4 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for NodeError {}

@@ -1,13 +1,13 @@
 //! A connection of the gateway without sockets: bytes in pieces of all sizes, and what is over a limit.
 
+use super::conversation::{Protocol, RespConversation};
 use super::decode::{COMMAND_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
-use super::talk::{Protocol, RespTalk};
-use crate::front::{Counts, INPUT_BYTES, Talk, Turn};
+use crate::front::{Conversation, Counts, INPUT_BYTES, Progress};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
 /// A connection, and what is behind it.
 struct Peer {
-    talk: RespTalk,
+    talk: RespConversation,
     protocol: Protocol,
     counts: Counts,
     output: Vec<u8>,
@@ -20,14 +20,14 @@ impl Peer {
         let operation_bytes_max = OPERATION_BYTES_MAX;
         let protocol = Protocol { connections_max: 10, operation_bytes_max, ..Protocol::default() };
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 5000));
-        let talk = RespTalk::open(&protocol, peer, 1);
+        let talk = RespConversation::open(&protocol, peer, 1);
         Self { talk, protocol, counts: Counts::default(), output: Vec::new(), held: 0 }
     }
 
     /// Works until there is nothing to be done.
     fn work(&mut self) {
         self.held = self.held.max(self.talk.held());
-        while self.talk.work(&self.protocol, &mut self.counts) == Turn::Again {}
+        while self.talk.work(&self.protocol, &mut self.counts) == Progress::Again {}
         self.held = self.held.max(self.talk.held());
         self.output.extend_from_slice(self.talk.output());
         self.talk.sent(self.talk.output().len());

@@ -11,7 +11,7 @@ use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
 use super::scripts::Scripts;
 use super::session::{Parsed, Session};
-use crate::front::{Counts, Failure, INPUT_BYTES, Question, Refused, Talk, Turn};
+use crate::front::{Conversation, Counts, Failure, INPUT_BYTES, Progress, Question, Refused};
 
 /// A connection with this much pending output gets no further operations.
 const OUTPUT_BYTES: usize = 256 << 10;
@@ -26,7 +26,7 @@ const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing
 /// Nothing was done either: it is read away.
 const TOO_LONG: &[u8] =
     b"ERR command too long: a word has at most 1 MiB, a command 65537 words and little more than 1 MiB in all";
-const RESULT_LOST: &str = "UNKNOWN it was done, but the answer was too long to be kept and got lost";
+const RESULT_LOST: &str = "UNKNOWN the answer was too long to be kept and got lost: it may have been done";
 
 /// The operation of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Protocol {
 /// See the module. Holds one command and 64 KiB of input, one pack, and 256 KiB plus the replies of one pack of
 /// output.
 #[derive(Debug)]
-pub struct RespTalk {
+pub struct RespConversation {
     session: Session,
     decoder: Decoder,
     input: Vec<u8>,
@@ -76,7 +76,7 @@ pub struct RespTalk {
     ends: bool,
 }
 
-impl Talk for RespTalk {
+impl Conversation for RespConversation {
     type Protocol = Protocol;
 
     fn open(protocol: &Protocol, _peer: SocketAddr, id: u64) -> Self {
@@ -127,21 +127,21 @@ impl Talk for RespTalk {
         self.is_last = true;
     }
 
-    fn work(&mut self, protocol: &Protocol, counts: &mut Counts) -> Turn {
+    fn work(&mut self, protocol: &Protocol, counts: &mut Counts) -> Progress {
         if self.state != State::Idle || self.output().len() > OUTPUT_BYTES {
-            return Turn::Rest;
+            return Progress::Rest;
         }
         counts.commands_total += self.pack(&facts(protocol, counts), protocol.operation_bytes_max);
         if self.pack.is_empty() {
-            return Turn::Rest;
+            return Progress::Rest;
         }
         if self.pack.asks() {
             self.state = State::Waiting { ordered: false };
-            return Turn::Rest;
+            return Progress::Rest;
         }
         self.pack.known(&mut self.output);
         self.pack.clear();
-        Turn::Again
+        Progress::Again
     }
 
     fn question(&mut self, operation: &mut Vec<u8>) -> Option<Question> {
@@ -210,7 +210,7 @@ impl Talk for RespTalk {
     }
 }
 
-impl RespTalk {
+impl RespConversation {
     /// Makes a pack of the available commands, and returns their number. The caller has checked that no operation is
     /// in progress.
     fn pack(&mut self, facts: &Facts<'_>, operation_bytes_max: usize) -> u64 {
