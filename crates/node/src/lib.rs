@@ -41,6 +41,7 @@ pub use home::{examine, fsck, identity, init, members, settings, timestamps};
 pub use net::{crowd, idle, ports, socket, wake};
 pub use run::{
     caller, client, client_node, clock, enlist, member, memory, replica, signals, supervise, surroundings,
+    workers,
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};
@@ -59,3 +60,4 @@ pub use replica::ReplicaNode;
 pub use settings::Settings;
 pub use socket::Socket;
 pub use supervise::run_replica;
+pub use workers::Workers;

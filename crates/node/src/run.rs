@@ -12,3 +12,4 @@ pub mod signals;
 pub mod supervise;
 pub mod surroundings;
 mod watch;
+pub mod workers;

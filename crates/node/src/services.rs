@@ -2,7 +2,8 @@
 
 use quorate_service::Service;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::null::Null;
+
+pub mod timed;
 
 /// A service that a node can run by its name.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ pub(crate) trait Taker {
     /// What it returns.
     type Output;
     /// Takes the service.
-    fn take<S: Service>(self, service: S) -> Self::Output;
+    fn take<S: Service + Send + 'static>(self, service: S) -> Self::Output;
 }
 
 /// Declares the rows, each with the function that makes its service from its settings.
@@ -78,9 +79,9 @@ services! {
     KV "kv" 2, "A key-value store",
         &[], |operation| Operation::Get { key: b"\0quorate watches" }.encode(operation),
         |_| Ok(Kv);
-    NULL "null" 1, "A service without state, for measurements",
+    NULL "null" 2, "A service without state, for measurements",
         &[], refused,
-        |_| Ok(Null);
+        |_| Ok(timed::Timed);
 }
 
 /// An empty operation, which most services refuse, each replica with the same answer.
@@ -117,7 +118,7 @@ mod tests {
     impl Taker for Probe<'_> {
         type Output = bool;
 
-        fn take<S: Service>(self, service: S) -> bool {
+        fn take<S: Service + Send + 'static>(self, service: S) -> bool {
             let mut alone =
                 quorate_service::Alone::new(service, &quorate_service::Options::default()).unwrap();
             let mut reply = Vec::new();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use quorate_pbft::config::Config;
+use quorate_service::parallel::EngineKind;
 use quorate_wire::{Cluster, ClusterId};
 
 use crate::error::{NodeError, NodeErrorKind};
@@ -36,6 +37,10 @@ pub struct Settings {
     pub waiting: Waiting,
     /// The core that the main thread is pinned to.
     pub core: Option<usize>,
+    /// The number of workers. One: requests are executed one after the other.
+    pub workers: usize,
+    /// How the workers' requests are ordered.
+    pub parallel: EngineKind,
     /// The size of the flight recorder, in bytes.
     pub recording_bytes: usize,
     /// The values that the file gives to shared settings, as they are written there.
@@ -70,9 +75,20 @@ impl Settings {
             state_memory_max: 1 << 30,
             waiting: Waiting::default(),
             core: None,
+            workers: 1,
+            parallel: EngineKind::GroupIndex,
             recording_bytes: 0,
             written: BTreeMap::new(),
         }
+    }
+
+    /// Returns what is wrong with the settings of the workers: the key, and the rule that it breaks.
+    pub(super) fn wrong_workers(&self) -> Option<(&'static str, String)> {
+        let workers = self.workers;
+        (workers > 1 && self.config.tentative).then(|| {
+            let rule = "tentative must be false, because workers execute committed batches only (PX-7)";
+            ("workers", format!("workers = {workers}: {rule}"))
+        })
     }
 
     /// Returns the file system with the settings in `path`.

@@ -1,0 +1,183 @@
+//! Replicas with workers, on real threads: long operations run at the same time, and each gives what it gives alone.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use nix::fcntl::{Flock, FlockArg};
+use quorate_node::caller::CallerOptions;
+use quorate_node::services::timed::{self, Timed};
+use quorate_node::{Caller, OpenClient, Waiting};
+use quorate_service::kv::{Answer, Kv, Operation};
+use quorate_service::{Access, Context, Service, Stop, View};
+
+/// The key-value store, whose operations on keys that begin with `s` take long: they wait before they read and after.
+#[derive(Clone, Debug, Default)]
+struct Slow {
+    /// Runs of operations on `shang` hang as long as this is true.
+    hangs: Arc<AtomicBool>,
+}
+
+fn key_of(operation: &[u8]) -> &[u8] {
+    match Operation::decode(operation) {
+        Ok(Operation::Incr { key, .. } | Operation::Get { key }) => key,
+        _ => b"",
+    }
+}
+
+impl Service for Slow {
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        Kv.is_read_only(operation)
+    }
+
+    fn access(&self, operation: &[u8], keys: &mut Access) {
+        Kv.access(operation, keys);
+        if key_of(operation).starts_with(b"s") {
+            keys.long();
+        }
+    }
+
+    fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
+        Kv.step(cx, step, state)
+    }
+
+    fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
+        Kv.cost(operation, page_bytes)
+    }
+
+    fn room(&self, state: &View<'_>) -> Result<u32, Stop> {
+        Kv.room(state)
+    }
+
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let key = key_of(operation);
+        if cx.read_only || !key.starts_with(b"s") {
+            return Kv.execute(cx, operation, state, out);
+        }
+        let on_worker = std::thread::current().name().is_some_and(|name| name.starts_with("worker"));
+        assert!(!(key == b"spanic" && on_worker), "this run means nothing");
+        while key == b"shang" && on_worker && self.hangs.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        let done = Kv.execute(cx, operation, state, out);
+        std::thread::sleep(Duration::from_millis(2));
+        done
+    }
+}
+
+fn caller(cluster: &Cluster, lanes: u16) -> Caller {
+    let (drive, socket) = cluster.client(lanes);
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let lock = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
+    let client = OpenClient { drive, socket, waiting: Waiting::Block, lock };
+    Caller::start(client, CallerOptions { lanes, deadline: Duration::from_secs(60) }).unwrap()
+}
+
+fn incr(key: &str) -> Vec<u8> {
+    let mut operation = Vec::new();
+    Operation::Incr { key: key.as_bytes(), by: 1 }.encode(&mut operation);
+    operation
+}
+
+fn number(result: &[u8]) -> u64 {
+    let Ok(Answer::Value(text)) = Answer::decode(result) else { panic!("{result:?}") };
+    std::str::from_utf8(text).unwrap().parse().unwrap()
+}
+
+/// Each of these keys is raised so often, each by a thread of its own. Returns what was answered last.
+fn raise(caller: &Caller, keys: &[String], times: usize) -> Vec<u64> {
+    let raise = |key: &String| (0..times).map(|_| number(&caller.call(&incr(key), false).unwrap())).last();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = keys.iter().map(|key| scope.spawn(move || raise(key).unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// PX-1, PX-3: replicas with 2, 4, 8 and 8 workers agree on every answer, and run several operations at once. Short
+/// operations run beside them.
+#[test]
+fn px1_long_operations_run_at_the_same_time() {
+    let cluster = Cluster::with_workers(Slow::default(), &[2, 4, 8, 8]);
+    let caller = caller(&cluster, 16);
+    let keys: Vec<_> = (0..16).map(|at| format!("{}{at}", if at % 4 == 0 { "fast" } else { "s" })).collect();
+    assert_eq!(raise(&caller, &keys, 12), [12; 16]);
+    // All of them on one key: one after the other.
+    assert_eq!(raise(&caller, &vec![String::from("same"); 16], 3).into_iter().max(), Some(48));
+    let runs = cluster.runs();
+    println!("{runs:?}");
+    assert!(runs.iter().filter(|runs| runs.most >= 2).count() >= 3, "{runs:?}");
+    assert!(runs.iter().map(|runs| runs.early).sum::<u64>() > 50, "{runs:?}");
+}
+
+/// PX-9: a run that panics on a worker means nothing. The operation is executed on pages, where it does not panic.
+#[test]
+fn px9_a_worker_that_panics_means_nothing() {
+    let cluster = Cluster::with_workers(Slow::default(), &[4]);
+    let caller = caller(&cluster, 8);
+    let keys: Vec<_> = ["spanic", "s1", "s2", "fast", "s3"].map(String::from).into();
+    assert_eq!(raise(&caller, &keys, 4), [4; 5]);
+    assert!(cluster.runs().iter().any(|runs| runs.on_pages > 0));
+}
+
+/// PX-9: operations that do not depend on one that hangs are answered. When it ends, it is answered too.
+#[test]
+fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
+    let service = Slow::default();
+    let cluster = Cluster::with_workers(service.clone(), &[4]);
+    let caller = caller(&cluster, 8);
+    let keys: Vec<_> = ["shang", "s1", "s2", "fast"].map(String::from).into();
+    // Each lane has its first request, which depends on all others, before one hangs.
+    raise(&caller, &(0..8).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
+    raise(&caller, &keys, 1);
+    service.hangs.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let hung = scope.spawn(|| number(&caller.call(&incr("shang"), false).unwrap()));
+        std::thread::sleep(Duration::from_millis(20));
+        // Fewer batches than may be in progress.
+        assert_eq!(raise(&caller, &keys[1..], 2), [3; 3]);
+        assert!(!hung.is_finished());
+        service.hangs.store(false, Ordering::Relaxed);
+        assert_eq!(hung.join().unwrap(), 2);
+    });
+}
+
+/// A measurement: operations of 20 ms by the number of workers [CBASE04 §6.1.2].
+#[test]
+#[ignore = "it takes half a minute, and is to be run alone"]
+fn throughput_grows_with_the_workers() {
+    for workers in [0, 2, 4, 8, 16, 32, 64, 128] {
+        let cluster =
+            if workers == 0 { Cluster::start(Timed) } else { Cluster::with_workers(Timed, &[workers]) };
+        let lanes = u16::try_from((2 * workers).max(4)).unwrap();
+        let caller = caller(&cluster, lanes);
+        let mut operation = Vec::new();
+        timed::operation(0, 0, 20_000, 0, &mut operation);
+        let done = |until: Instant| {
+            let count =
+                || std::iter::from_fn(|| (Instant::now() < until).then(|| caller.call(&operation, false)));
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..lanes).map(|_| scope.spawn(|| count().flatten().count())).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+            })
+        };
+        done(Instant::now() + Duration::from_millis(500));
+        let began = Instant::now();
+        let count = done(began + Duration::from_secs(2));
+        let per_s = f64::from(u32::try_from(count).unwrap()) / began.elapsed().as_secs_f64();
+        println!(
+            "{workers:>4} workers, {lanes:>4} lanes: {per_s:>7.1} op/s, of {} ideally",
+            50 * workers.max(1)
+        );
+    }
+}
