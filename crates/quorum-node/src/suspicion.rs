@@ -393,8 +393,8 @@ mod tests {
         assert_eq!(found(&seen), [(3, Wrong::Older, 1)]);
         // What it acknowledged counts as well.
         let op = Op { incarnation: 1, number: 9, phase: 2 };
-        seen.heard(3 * S, ReplicaId(0), OBJECT, &Body::Ack { op, version: version(6, 1) });
-        read(&mut seen, 3 * S, 3, version(5, 1), version(5, 9));
+        seen.heard(2 * S, ReplicaId(0), OBJECT, &Body::Ack { op, version: version(6, 1) });
+        read(&mut seen, 2 * S, 3, version(5, 1), version(5, 9));
         assert_eq!(found(&seen), [(0, Wrong::Older, 1), (3, Wrong::Older, 1)]);
     }
 
@@ -457,7 +457,8 @@ mod tests {
         }
         assert_eq!(table.list(S).len(), usize::from(ENTRIES_MAX));
         table.told(601 * S, ClientId::new(1, 0).into(), said(1));
-        assert_eq!(table.list(601 * S).len(), 1, "what was shown for ten minutes makes room");
+        table.told(601 * S, ClientId::new(2000, 0).into(), said(1));
+        assert_eq!(table.list(601 * S).len(), 1, "what is not news for ten minutes makes room");
         table.see(601 * S, ReplicaId(0).into(), ReplicaId(2), Wrong::Invalid);
         table.see(601 * S, ReplicaId(0).into(), ReplicaId(2), Wrong::Invalid);
         let own = Suspicion { server: ReplicaId(2), wrong: Wrong::Invalid, witness: 0, count: 2 };
