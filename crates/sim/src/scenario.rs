@@ -12,6 +12,7 @@
 //! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
 //! | C8 | [`people`] |
+//! | X1, X2 | [`busy`] |
 //! | S3, L1, L4, L6 | [`shares`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
