@@ -25,6 +25,8 @@ use crate::out;
 ///
 /// docs/benchmarks.md describes the experiments, and docs/papers.md lists the papers.
 ///
+/// Example:
+///
 ///   quorate bench run micro-latency --quick
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -44,6 +46,8 @@ enum Command {
 
 /// List all experiments, with the table or figure that each repeats
 ///
+/// Example:
+///
 ///   quorate bench list
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -59,7 +63,9 @@ struct List {
 /// output says how much of the machine other programs used.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
-/// experiments that have a result. Without --quick, results that were measured with --quick do not count.
+/// experiments that have a result. Without --quick, it repeats the experiments whose result was measured with --quick.
+///
+/// Example:
 ///
 ///   quorate bench run micro-latency --quick --plot plots
 #[derive(Args, Debug)]
@@ -82,8 +88,9 @@ struct RunBench {
     /// Add the results of another run to the diagrams, as dashed lines. FILE was written with --json or --out
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
-    /// For experiments on registers (bqs-*), where they run on sockets: give each emulated machine its own network
-    /// namespace, with a link of this speed. Needs root, `ip` and `tc`. With `none`, messages use loopback
+    /// For experiments on registers (bqs-*), where they run on sockets: emulate several machines. The threads of each
+    /// machine are in a network namespace of their own, with a link of this speed. Needs root, `ip` and `tc`. With
+    /// `none`, messages use loopback
     #[arg(long, value_enum, default_value = "none")]
     links: Links,
     /// With --links: the delay of each message between two emulated machines. Needs netem in the kernel
@@ -130,6 +137,8 @@ impl From<Crypto> for Signatures {
 /// Reads the NAME.json files of a directory, and writes report.html, report.md and report.csv there. report.html
 /// is self-contained. The report names the experiments without results.
 ///
+/// Example:
+///
 ///   quorate bench report bench-results
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -141,6 +150,8 @@ struct Page {
 /// Run one process of an experiment
 ///
 /// Experiments start this command themselves.
+///
+/// Example:
 ///
 ///   quorate bench child core-step
 #[derive(Args, Debug)]

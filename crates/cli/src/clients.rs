@@ -23,10 +23,12 @@ use crate::{out, values};
 /// operation. So all replicas accept the client from the same position in the order of operations.
 ///
 /// Only an administrator can do this: a client with the right to add and remove clients. Without --as, the command
-/// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It skips the client
-/// that is added or changed.
+/// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It never connects
+/// as the client that it adds or changes.
 ///
 /// Repeat the command if its outcome is unknown, or to change the rights or the address of the client.
+///
+/// Example:
 ///
 ///   quorate add-client --dir cluster client-2 --read-only
 #[derive(Args, Debug)]
@@ -53,6 +55,8 @@ pub(crate) struct AddClient {
 /// directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
 ///
 /// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
+///
+/// Example:
 ///
 ///   quorate remove-client --dir cluster client-2
 #[derive(Args, Debug)]
@@ -206,10 +210,11 @@ fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, format!("{name} is the last administrator"))
                 .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
         }
-        RegistryResult::Full => {
-            Failure::new(Code::Rule, "the client registry is full: 4032 clients were added or removed")
-                .next("use the name of a removed client")
-        }
+        RegistryResult::Full => Failure::new(
+            Code::Rule,
+            "the client registry is full: 4032 clients were added or removed, or got other rights",
+        )
+        .next("use the name of a removed client"),
         RegistryResult::NoLane => {
             Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
                 .next("wait a minute: a lane that is idle for a minute makes room")

@@ -26,6 +26,8 @@ use crate::out;
 /// Prints one line for each check: ok, warn or bad. If something can be done about a problem, the line says what. Exit
 /// status 1 if a check is bad. The command changes nothing.
 ///
+/// Example:
+///
 ///   quorate doctor --dir quorate-data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

@@ -15,6 +15,8 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 ///
 /// Without a code, lists all of them. `limits` lists the largest values that quorate accepts.
 ///
+/// Examples:
+///
 ///   quorate explain Q004
 ///   quorate explain limits
 #[derive(Args, Debug)]

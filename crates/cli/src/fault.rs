@@ -30,6 +30,8 @@ use crate::out;
 ///
 /// `quorate replica --liar list` lists the kinds of lies.
 ///
+/// Example:
+///
 ///   quorate fault kill primary
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

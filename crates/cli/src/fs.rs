@@ -26,6 +26,8 @@ use crate::{out, values};
 /// Paths that begin with `q:` are in the replicated file system, below the directory of --export. All other paths are
 /// on this machine. The replicas check permissions, for your user and groups on this machine.
 ///
+/// Example:
+///
 ///   quorate fs --dir cluster/client-1 cp report.pdf q:reports/
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -33,8 +35,8 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in node.toml. If the export lists networks, the address in the client's
-    /// node.toml must be in one of them
+    /// Export to use: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the client's address
+    /// must be in one of these networks. This is the address in the client's own node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for the answer to an operation, such as 500ms or 10s
@@ -48,6 +50,8 @@ pub(crate) struct Fs {
 enum What {
     /// List a directory or a file
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 ls -l q:
     #[command(verbatim_doc_comment)]
     Ls {
@@ -59,6 +63,8 @@ enum What {
         path: String,
     },
     /// Write a file to standard output
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 cat q:hello
     #[command(verbatim_doc_comment)]
@@ -72,11 +78,13 @@ enum What {
     /// when the command ends.
     ///
     /// `cp` replaces an existing file atomically: it writes a file `.quorate-cp-*` in the target directory, and then
-    /// gives this file the target's name. The new file has the mode of the old file. A file that was copied in
-    /// also has the owner and the group of the old file, as far as you may set them.
+    /// gives this file the target's name. The new file then has the mode of the replaced file. If it was copied into the
+    /// file system, it also has the owner and the group of the replaced file, as far as you may set them.
     ///
     /// If the cluster becomes unreachable while a file is copied in, the incomplete file `.quorate-cp-*` stays in the
     /// target directory. Remove it.
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 cp hello q:
     #[command(verbatim_doc_comment)]
@@ -88,6 +96,8 @@ enum What {
     },
     /// Create a directory
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 mkdir q:reports
     #[command(verbatim_doc_comment)]
     Mkdir {
@@ -96,6 +106,8 @@ enum What {
     },
     /// Remove a file or an empty directory
     ///
+    /// Example:
+    ///
     ///   quorate fs --dir cluster/client-1 rm q:hello
     #[command(verbatim_doc_comment)]
     Rm {
@@ -103,6 +115,8 @@ enum What {
         path: String,
     },
     /// Show used and free space, in bytes and files
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/client-1 df
     #[command(verbatim_doc_comment)]
@@ -114,10 +128,13 @@ enum What {
     ///   - each page in use belongs to exactly one file or table
     ///   - each name leads to an inode, and each inode has the right link count
     ///   - each directory has a path to the root
-    ///   - the state matches the newest checkpoint in the replica's log that the replicas have agreed on
+    ///   - the state matches the newest agreed checkpoint in this replica's log. A checkpoint is agreed when the
+    ///     replicas have agreed on the digest of its state
     ///
     /// Keeps the metadata and the last page of each file in memory, even if they exceed `state_memory_max`. Repairs
     /// nothing. Exit status 1 if a check fails.
+    ///
+    /// Example:
     ///
     ///   quorate fs --dir cluster/replica-3 fsck
     #[command(verbatim_doc_comment)]

@@ -91,7 +91,7 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("TIME")
                 .default_value(format!("{}s", row.deadline.as_secs()))
                 .value_parser(values::duration)
-                .help("Time to wait for an answer of the cluster before a user gets an error, such as 500ms or 10s"),
+                .help("Time to wait for an answer of the cluster before an operation can fail, such as 500ms or 10s"),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))
 }

@@ -41,6 +41,8 @@ const SILENT: u8 = 3;
 /// Exit status: 0 all operations succeeded; 1 an operation failed, or its outcome is unknown; 3 the cluster answered no
 /// operation.
 ///
+/// Example:
+///
 ///   echo 'incr visitors 1' | quorate kv --dir cluster/client-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

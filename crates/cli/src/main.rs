@@ -55,6 +55,8 @@ use crate::up::{Down, Up};
 /// settings, files or rights; 3 cluster unreachable.
 /// Every error has a code, such as Q004. `quorate explain Q004` describes it.
 ///
+/// Example:
+///
 ///   quorate up
 #[derive(Parser, Debug)]
 #[command(name = "quorate", version, verbatim_doc_comment, disable_help_subcommand = true)]

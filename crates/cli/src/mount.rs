@@ -36,6 +36,8 @@ const LANES: u16 = 64;
 /// outage. After ETIMEDOUT, close the file, wait until `quorate status` prints HEALTHY, and read the file before you
 /// write to it.
 ///
+/// Example:
+///
 ///   quorate mount /mnt/q
 ///
 /// For a cluster that `quorate init` made, name the directory of a client that no other program uses:
@@ -50,14 +52,14 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount: one of `fs_exports` in node.toml. If the export lists networks, the address in the client's
-    /// node.toml must be in one of them
+    /// Export to mount: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the client's
+    /// address must be in one of these networks. This is the address in the client's own node.toml
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s
     #[arg(long, default_value = "30s", value_parser = values::duration, value_name = "TIME")]
     wait: Duration,
-    /// Number of calls of programs that are handled in parallel, 1 to 256
+    /// Maximum number of file system calls that this process handles in parallel, 1 to 256
     #[arg(long, default_value_t = 16, value_parser = values::within::<u16, 1, 256>)]
     threads: u16,
     /// Also admit other users of this machine. If you are not root, /etc/fuse.conf must contain `user_allow_other`

@@ -25,6 +25,8 @@ use crate::{out, values};
 /// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica` in each
 /// directory of a replica. Run a gateway or another client program in each directory of a client.
 ///
+/// Example:
+///
 ///   quorate init --dir cluster --f 1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -59,6 +61,8 @@ pub(crate) struct Init {
 /// loss when it starts, and fetches the state from the others.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+///
+/// Example:
 ///
 ///   quorate replica --dir cluster/replica-0
 #[derive(Args, Debug)]

@@ -23,6 +23,8 @@ use crate::fail::CommandResult;
 ///
 /// docs/registers.md shows how to run registers. docs/quorum.md describes the protocols.
 ///
+/// Examples:
+///
 ///   quorate quorum up
 ///   quorate quorum sim --protocol minimal-c --seeds 1000
 #[derive(Args, Debug)]

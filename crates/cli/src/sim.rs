@@ -18,6 +18,8 @@ use crate::fail::CommandResult;
 /// Everything random in a run is drawn from its seed: the clocks, the delays of the network and the disks, the faults,
 /// and the requests of clients. The same seed, options and code always give the same run, in debug and release builds.
 ///
+/// Example:
+///
 ///   quorate sim run --seeds 100
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

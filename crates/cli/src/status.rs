@@ -29,9 +29,12 @@ const EVERY: Duration = Duration::from_secs(1);
 ///   HALTED     too few replicas work: the cluster executes nothing
 ///   UNSAFE     too many replicas contradict the others: answers may be wrong
 ///
-/// `status` connects with the key of a client in DIR: the one with the highest number that no other program is using.
+/// `status` connects with the key of a client in DIR. Of the clients that no other program is using, it takes the one
+/// with the highest number.
 ///
 /// Exit status: 0 HEALTHY; 1 DEGRADED, HALTED or UNSAFE; 2 the command was refused; 3 no replica answers.
+///
+/// Example:
 ///
 ///   quorate status --dir cluster
 #[derive(Args, Debug)]

@@ -55,6 +55,8 @@ const STATUS_FLAG: &str = "quorate up --status";
 ///
 /// One machine with all replicas is good for trials only. For several machines, use `quorate init`.
 ///
+/// Example:
+///
 ///   quorate up
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -93,6 +95,8 @@ pub(crate) struct Up {
 }
 
 /// Stop a cluster that `quorate up` runs
+///
+/// Example:
 ///
 ///   quorate down
 #[derive(Args, Debug)]

@@ -80,8 +80,8 @@ The gateway is a client of the cluster. It executes each call of an NFS version 
 state: you can kill it and restart it, and you can run several gateways.
 
 If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
-later\". A change that was sent to the cluster gets no such answer: the gateway answers it when the cluster is
-available again.
+later\". So does a change that the gateway could not send to the cluster in this time. A change that was sent waits
+without limit: the gateway answers it when the cluster is available again.
 
 The replicas trust the gateway to name the user of each call, and the gateway trusts its NFS clients. So any program
 that can reach the gateway can act as any user. Therefore run a separate gateway on each machine that mounts the file
@@ -89,6 +89,8 @@ system, and let it listen on 127.0.0.1.
 
 An export (an entry of `fs_exports` in node.toml) does not isolate files. A malicious NFS client can reach files
 outside the directory that it mounted, if it guesses their file handles. To isolate files, use a separate cluster.
+
+Example:
 
   quorate nfs --dir cluster/client-0 --listen 127.0.0.1:20490
 

@@ -105,11 +105,15 @@ on each machine whose programs use the cluster.
 The gateway has the commands of Redis for strings, hashes, sets and expiry. It also has transactions, scans and 16
 databases. docs/redis.md lists the commands and limits.
 
-Redis does not have three of the errors:
+The gateway can reply with three errors that Redis does not have:
 
-  -TRYAGAIN   there was no answer within the time of --deadline, or the client table is full. Nothing was changed
-  -UNKNOWN    there was no answer within that time, or it was lost. The command may or may not take effect
+  -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline, or the
+              gateway could not send the command to the cluster in that time, or the client table is full
+  -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
+              Or the command took effect, but its reply was lost, and is too long for the cluster to keep
   -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
+
+Example:
 
   quorate resp --dir cluster/client-0 --listen 127.0.0.1:6380";
 

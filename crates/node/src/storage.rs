@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use quorate_pbft::Resume;
 use quorate_pbft::config::Durability;
-use quorate_process::storage::{owner, paged, recover};
+use quorate_process::storage::{log, owner, paged, recover};
 use quorate_service::{Executor, Service};
 use quorate_wire::digest::Domains;
 use quorate_wire::{ClusterId, ReplicaId};
@@ -15,6 +15,7 @@ pub use self::disk::{Disk, DiskReports};
 pub use self::files::Files;
 use self::files::at_start;
 use crate::error::{NodeError, NodeErrorKind};
+pub use log::commits;
 pub use owner::FORMAT;
 pub(crate) use owner::Owner;
 pub use recover::Past;

@@ -160,6 +160,11 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
         }
         Input::Unreadable => w.u8(11),
         Input::BurstEnd => w.u8(12),
+        Input::Replied { seq, reply } => {
+            w.u8(13);
+            w.u64(seq.0);
+            encode_reply(reply, w);
+        }
     }
 }
 
@@ -296,7 +301,7 @@ impl Scratch {
                 let (seq, took_ns) = (SeqNum(r.u64()?), r.u64()?);
                 self.replies.clear();
                 for _ in 0..r.count16(u16::MAX)? {
-                    decode_reply(&mut r, &mut self.replies)?;
+                    self.replies.push(decode_reply(&mut r)?);
                 }
                 step(now, &Input::Executed { seq, replies: &self.replies, took_ns });
             }
@@ -333,6 +338,10 @@ impl Scratch {
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
             11 => step(now, &Input::Unreadable),
             12 => step(now, &Input::BurstEnd),
+            13 => {
+                let (seq, reply) = (SeqNum(r.u64()?), decode_reply(&mut r)?);
+                step(now, &Input::Replied { seq, reply });
+            }
             _ => return Err(DecodeError::NotCanonical),
         }
         Ok(())
@@ -346,7 +355,7 @@ fn decode_proof(byte: u8) -> Decoded<Proof> {
         .ok_or(DecodeError::NotCanonical)
 }
 
-fn decode_reply(r: &mut Reader<'_>, all: &mut Replies) -> Decoded<()> {
+fn decode_reply<'a>(r: &mut Reader<'a>) -> Decoded<Reply<'a>> {
     let (client, timestamp, digest) = (ClientId(r.u64()?), Timestamp(r.u64()?), r.digest()?);
     let replier = Some(r.u16()?).filter(|id| *id != u16::MAX);
     let outcome = match r.u8()? {
@@ -358,8 +367,7 @@ fn decode_reply(r: &mut Reader<'_>, all: &mut Replies) -> Decoded<()> {
         _ => return Err(DecodeError::NotCanonical),
     };
     let result = decode_result(r)?;
-    all.push(Reply { client, timestamp, digest, replier, outcome, result });
-    Ok(())
+    Ok(Reply { client, timestamp, digest, replier, outcome, result })
 }
 
 fn decode_result<'a>(r: &mut Reader<'a>) -> Decoded<Option<&'a [u8]>> {

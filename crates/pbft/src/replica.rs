@@ -180,6 +180,7 @@ impl Replica {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Timer(timer) => self.on_timer(now, timer, out),
             Input::SignatureChecked { request, valid } => self.on_signature_checked(now, request, valid, out),
+            Input::Replied { seq, reply } => self.on_replied(seq, &reply, out),
             Input::Executed { seq, replies, took_ns } => {
                 self.exec.note_took(seq, replies.len(), took_ns);
                 self.on_executed(now, seq, replies, out);

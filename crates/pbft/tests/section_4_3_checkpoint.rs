@@ -8,7 +8,7 @@ use quorate_pbft::Milestone;
 use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_wire::Digest;
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{BodyMessage, Checkpoint, Kind};
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Checkpoint, Kind};
 
 fn ordered_to(desk: &mut Desk, last: u64) {
     for t in 1..=last {
@@ -272,6 +272,33 @@ fn l24_a_batch_is_still_wanted_after_a_checkpoint() {
     desk.forget();
     desk.pass(100);
     assert_eq!(desk.sent(Kind::BodyFetch), 0);
+}
+
+/// SM-2: the first copy of an executed batch is beyond the limit of bytes, also below the stable checkpoint.
+#[test]
+fn a_first_copy_of_an_old_batch_is_beyond_the_budget() {
+    let mut desk = Desk::with(R1, 4, 1, |config| {
+        (config.checkpoint_interval, config.window, config.pipeline) = (2, 4, 2);
+        config.retransmit_bytes = 10;
+    });
+    let digests: Vec<Digest> = (1..=4).map(|seq| desk.order(seq, c(0), seq, b"x")).collect();
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    assert_eq!(desk.replica.state().stable, SeqNum(4));
+    let ask = |desk: &mut Desk, digest: &Digest| {
+        desk.hear(R3, Kind::BodyFetch, |w| BodyFetch::encode(BodyKind::Batch, &[*digest], w));
+    };
+    for digest in &digests {
+        ask(&mut desk, digest);
+        desk.pass(5);
+    }
+    assert_eq!(desk.sent_to(R3, Kind::Body), 4);
+    desk.forget();
+    for digest in &digests {
+        ask(&mut desk, digest);
+    }
+    assert_eq!(desk.sent_to(R3, Kind::Body), 1, "again, within the limit");
 }
 
 /// ST-8: the next batch needs a page that cannot be read, and no other replica has it any more. The batches up to a

@@ -250,3 +250,22 @@ fn a_full_batch_fits_a_datagram() {
     assert!(requests > 100, "{requests} requests");
     assert!((PACKED_BYTES_MAX - 300..=PACKED_BYTES_MAX).contains(&bytes), "{bytes} bytes");
 }
+
+/// PX-C: a reply that is certain leaves before its batch is executed as a whole, and once. Of a batch that has not
+/// committed nothing is certain.
+#[test]
+fn px_c_a_certain_reply_leaves_once() {
+    for (tentative, early) in [(false, true), (true, false)] {
+        let mut desk = Desk::with(R1, 4, 1, |config| config.tentative = tentative);
+        desk.workers_reply = true;
+        desk.order(1, c(0), 7, b"x");
+        let sent = |d: &Did| matches!(d, Did::Sent { kind: Kind::Reply, .. });
+        let done = |d: &Did| matches!(d, Did::Said(Milestone::Executed { .. }));
+        assert_eq!(desk.sent(Kind::Reply), 1, "tentative: {tentative}");
+        let (sent, done) = (desk.did.iter().position(sent), desk.did.iter().position(done));
+        assert_eq!(sent < done, early, "tentative: {tentative}");
+        // It is answered again like any other.
+        desk.request(c(0), 7, b"x");
+        assert_eq!(desk.sent(Kind::Reply), 2, "tentative: {tentative}");
+    }
+}

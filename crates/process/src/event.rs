@@ -1,10 +1,11 @@
 //! The events of a process.
 
 use quorate_pbft::step::{Lsn, Timer};
+use quorate_service::parallel::Done;
 use quorate_wire::Source;
 
 /// Each thing that can happen to a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Event<'a> {
     /// The process begins. Comes once, first.
     Start,
@@ -26,6 +27,8 @@ pub enum Event<'a> {
         /// How long it took, in nanoseconds.
         took_ns: u64,
     },
+    /// A worker has run a job ([`Process::take_job`](crate::Process::take_job)).
+    Ran(Done),
     /// The process is about to end: it hands over the view if it is the primary.
     Shutdown,
 }

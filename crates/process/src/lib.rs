@@ -22,6 +22,7 @@
 //! | one end of the wire: authenticator, places, packs | [`endpoint`] |
 //! | the replies of all replicas to one request, sent at once | `collector` |
 //! | which clients the authenticator accepts | [`admission`] |
+//! | requests that workers run before their turn | `ahead` |
 //! | the timers; options | [`deadlines`], [`options`] |
 //! | what a replica states about itself | [`statement`] |
 //! | the files of a replica, on any disk | [`storage`] |
@@ -43,6 +44,7 @@ macro_rules! mutant {
 }
 
 pub mod admission;
+mod ahead;
 mod collector;
 pub mod core;
 pub mod counters;
@@ -58,6 +60,7 @@ mod transfer_meter;
 
 pub use self::core::Core;
 pub use admission::{FromState, KeySource};
+pub use ahead::Parallel;
 pub use counters::Counters;
 pub use endpoint::{Directory, Endpoint, Place, Transport};
 pub use event::{DiskEvent, Event};

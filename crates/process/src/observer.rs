@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use quorate_pbft::step::{Deadline, Form, Input, Lsn, Milestone, Now, Recipient, Timer};
 use quorate_service::page::PageStore;
+use quorate_service::parallel::{Counters, WrongRule};
 use quorate_service::{Executor, Refusal, Service};
 use quorate_wire::{
     Batch, Body, ClientId, Digest, DoorError, Kind, Message, ReplicaId, Replies, SeqNum, Verified,
@@ -208,6 +209,14 @@ pub trait Observer<S: Service, P: PageStore> {
     /// A batch has been executed.
     #[inline]
     fn executed(&mut self, seq: SeqNum, batch: &Batch, tentative: bool, replies: &Replies) {}
+
+    /// Workers have run requests: what was counted since the last call.
+    #[inline]
+    fn ran(&mut self, counters: &Counters) {}
+
+    /// A rule of the service is wrong: two requests depend on each other, and the rules say that they do not (PX-C).
+    #[inline]
+    fn wrong_rule(&mut self, wrong: &WrongRule) {}
 
     /// A checkpoint has been cut.
     #[inline]

@@ -12,10 +12,12 @@ use quorate_pbft::config::Config;
 use quorate_pbft::step::{Actions, Input, Lsn, Now, SignatureCheck, Timer};
 use quorate_service::image::ImageCopy;
 use quorate_service::page::PageLabel;
+use quorate_service::parallel::{Answer, Done, Job, MatrixError, Question};
 use quorate_service::{Executor, Queue, Service, Steps};
 use quorate_wire::{ClientId, Digest, Door, Principal, ReplicaId, Replies, SeqNum, Timestamp};
 
 use crate::admission::{Admission, KeySource};
+use crate::ahead::{Ahead, Check, Parallel};
 use crate::collector::Collector;
 use crate::core::Core;
 use crate::counters::Counters;
@@ -53,8 +55,10 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     deadlines: Deadlines,
     counters: Counters,
     /// The work of the executor.
-    queue: Queue<(ClientId, Arc<SignatureCheck>)>,
+    queue: Queue<Check>,
     execution: Execution,
+    /// The requests that workers run, if there are workers.
+    ahead: Option<Box<Ahead>>,
     /// The authenticator does not know the view.
     hears_old_views: bool,
     /// The first task has begun, and ends with [`Event::Work`].
@@ -112,6 +116,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             counters: Counters::default(),
             queue: Queue::default(),
             execution: Execution::Inline,
+            ahead: None,
             hears_old_views: false,
             is_working: false,
             worked_ns: 0,
@@ -149,6 +154,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             counters: self.counters,
             queue: self.queue,
             execution: self.execution,
+            ahead: self.ahead,
             hears_old_views: self.hears_old_views,
             is_working: self.is_working,
             worked_ns: self.worked_ns,
@@ -177,6 +183,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[must_use]
     pub fn with_execution(self, execution: Execution) -> Self {
         Self { execution, ..self }
+    }
+
+    /// Runs requests with workers, several at a time (PX-1). The world takes jobs with [`Self::take_job`]. Batches must not be
+    /// executed tentatively (PX-7).
+    ///
+    /// # Errors
+    ///
+    /// The rules are not symmetric.
+    pub fn with_workers(self, parallel: Parallel) -> Result<Self, MatrixError> {
+        Ok(Self { ahead: Some(Box::new(Ahead::new(parallel)?)), ..self })
     }
 
     /// Works on images at another pace.
@@ -226,6 +242,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.feed(now, Input::Timer(timer), &[], watch);
             }
             Event::Work { took_ns } => self.work(now, took_ns, watch),
+            Event::Ran(done) => self.ran(now, done, watch),
             Event::Shutdown => self.with_actions(now, watch, |core, out| core.shut_down(now, out)),
         }
         self.send_keys(watch);
@@ -279,6 +296,24 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     pub fn has_work(&self) -> bool {
         self.is_working
+    }
+
+    /// Returns a job for a worker. It ends with [`Event::Ran`].
+    pub fn take_job(&mut self) -> Option<Job> {
+        self.ahead.as_mut()?.take_job()
+    }
+
+    /// Runs a job.
+    pub fn run_job(&self, job: &Job) -> Done {
+        match &self.ahead {
+            Some(ahead) => ahead.run(&self.executor, job),
+            None => job.failed(),
+        }
+    }
+
+    /// Answers a job that runs on another thread. None: the job is nobody's.
+    pub fn answer(&self, question: &Question) -> Option<Answer> {
+        self.ahead.as_ref()?.answer(&self.executor, question)
     }
 
     /// Returns the disk.

@@ -7,17 +7,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorate_pbft::config::{Config, Durability};
-use quorate_pbft::step::{Action, Actions, Input, Now};
+use quorate_pbft::step::{Action, Actions, Input, Lsn, Now};
 use quorate_pbft::{Replica, Resume};
-use quorate_process::{Core, Directory, Event, Execution, Observer, Process, Store, Transport};
-use quorate_service::kv::Kv;
+use quorate_process::{
+    Core, Directory, DiskQueue, Event, Execution, Observer, Pages, Parallel, Process, Store, Transport,
+};
+use quorate_service::image::CopiedPages;
+use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::{Memory, PageFault, PageStore};
+use quorate_service::parallel::{EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
-use quorate_wire::{Batch, Cluster, Door};
+use quorate_wire::{Batch, Cluster, Digest, Door};
 
 const CLUSTER: ClusterId = ClusterId([9; 32]);
 const OWN: ReplicaId = ReplicaId(0);
@@ -32,6 +36,8 @@ struct Flawed {
     pages: Memory,
     /// This page and those above.
     unreadable: Rc<Cell<u32>>,
+    /// More pages are in memory than may be.
+    is_crowded: Rc<Cell<bool>>,
 }
 
 impl PageStore for Flawed {
@@ -52,7 +58,47 @@ impl PageStore for Flawed {
     }
 }
 
-impl Store for Flawed {}
+impl Store for Flawed {
+    fn pages_max(&self) -> usize {
+        if self.is_crowded.get() { 2 } else { usize::MAX }
+    }
+
+    fn pages(&self) -> Pages {
+        Pages { in_memory: 100, ..Pages::default() }
+    }
+}
+
+/// A disk that takes everything, and that may be writing an image.
+#[derive(Debug)]
+struct Images(Rc<Cell<bool>>);
+
+impl DiskQueue for Images {
+    fn append(&mut self, _: Lsn, _: &[u8]) {}
+
+    fn flush(&mut self) {}
+
+    fn wants_image(&self, _: SeqNum, _: bool) -> bool {
+        false
+    }
+
+    fn is_imaging(&self) -> bool {
+        self.0.get()
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn pages(&mut self, _: CopiedPages) {}
+
+    fn image(&mut self, _: SeqNum, _: Digest) {}
+
+    fn image_soon(&mut self) {}
+
+    fn distrust(&mut self, _: u64) {}
+
+    fn rejoined(&mut self) {}
+}
 
 /// A core that only notes its inputs: the test acts in its place.
 #[derive(Debug)]
@@ -65,6 +111,9 @@ impl Core for Silent {
     fn step(&mut self, _: Now, input: Input<'_>, _: &mut Actions) {
         match input {
             Input::Executed { seq, .. } => self.inputs.push(format!("executed {}", seq.0)),
+            Input::Replied { seq, reply } => {
+                self.inputs.push(format!("replied {} to {}", seq.0, reply.client.principal()));
+            }
             Input::Fetched { seq, lives, .. } => {
                 self.inputs.push(format!("fetched {}, lives {}", seq.0, lives.is_some()));
             }
@@ -108,8 +157,10 @@ impl Transport for Nowhere {
 }
 
 struct Bench {
-    process: Process<Kv, Flawed, (), Silent>,
+    process: Process<Kv, Flawed, Images, Silent>,
     unreadable: Rc<Cell<u32>>,
+    /// There is no room for more pages, until an image is written.
+    is_crowded: Rc<Cell<bool>>,
     domains: Domains,
     watch: Watch,
     now: Now,
@@ -130,16 +181,49 @@ impl Bench {
         let replica = Replica::new(OWN, config.clone(), signer(0), Resume::Fresh { incarnation: 1 << 20 });
         let core = Silent { replica: replica.unwrap(), inputs: Vec::new() };
         let unreadable = Rc::new(Cell::new(NONE));
-        let store = Flawed { pages: Memory::new(), unreadable: Rc::clone(&unreadable) };
+        let is_crowded = Rc::new(Cell::new(false));
+        let store = Flawed {
+            pages: Memory::new(),
+            unreadable: Rc::clone(&unreadable),
+            is_crowded: Rc::clone(&is_crowded),
+        };
         let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
         let executor = Executor::with_store(Kv, config.domains(), options, store);
         let places: Vec<SocketAddr> = (1..=4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        let process = Process::new(OWN, &config, core, door, Directory::new(&places), executor, ())
+        let disk = Images(Rc::clone(&is_crowded));
+        let process = Process::new(OWN, &config, core, door, Directory::new(&places), executor, disk)
             .with_execution(execution);
         let now = Now { mono_ns: 1, wall_ns: 1 };
-        let mut bench = Self { process, unreadable, domains: config.domains(), watch: Watch::default(), now };
+        let domains = config.domains();
+        let mut bench = Self { process, unreadable, is_crowded, domains, watch: Watch::default(), now };
         bench.event(Event::Start);
         bench
+    }
+
+    /// With two workers.
+    fn with_workers() -> Self {
+        let mut bench = Self::new(Execution::Inline);
+        let parallel = Parallel {
+            workers: 2,
+            engine: EngineKind::GroupIndex,
+            rules: Box::new(KeyRules::new(Kv)),
+            replies_early: true,
+            short_on_pages: false,
+            secret: 1,
+        };
+        bench.process = bench.process.with_workers(parallel).unwrap();
+        bench
+    }
+
+    /// Workers run all jobs.
+    fn work(&mut self) -> usize {
+        let mut jobs = 0;
+        while let Some(job) = self.process.take_job() {
+            let done = self.process.run_job(&job);
+            self.event(Event::Ran(done));
+            jobs += 1;
+        }
+        jobs
     }
 
     fn event(&mut self, event: Event<'_>) {
@@ -155,20 +239,27 @@ impl Bench {
 
     /// A batch with a request of the first client.
     fn order(&mut self, seq: u64) {
-        let (client, timestamp, operation) = (ClientId::new(1, 0), Timestamp(seq), &b"none"[..]);
+        self.order_of(seq, &[(1, seq, b"none")]);
+    }
+
+    /// A batch with these requests.
+    fn order_of(&mut self, seq: u64, requests: &[(u64, u64, &[u8])]) {
         let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp,
-            digest: self.domains.request(client.0, timestamp.0, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
-        batch.seal(&self.domains, &[0; 8]);
+        for &(client, timestamp, operation) in requests {
+            let (client, timestamp) = (ClientId::new(client, 0), Timestamp(timestamp));
+            batch.push_inlined(&Request {
+                client,
+                timestamp,
+                digest: self.domains.request(client.0, timestamp.0, operation),
+                flags: RequestFlags::default(),
+                replier: None,
+                operation,
+                operation_at: 0,
+                frame: operation,
+                proof: Proof::Mac,
+            });
+        }
+        batch.seal(&self.domains, &(seq * MS).to_le_bytes());
         self.ask(Action::Execute { seq: SeqNum(seq), batch: Arc::new(batch), tentative: false });
     }
 
@@ -251,4 +342,29 @@ fn a_page_that_cannot_be_read_is_not_damaged() {
     bench.pass(MS);
     assert_eq!(bench.inputs().last().unwrap(), "cached true");
     assert!(bench.process.executor_mut().damage(0));
+}
+
+fn put(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    Operation::Put { key, value: b"1" }.encode(&mut out);
+    out
+}
+
+/// Where pages must be dropped before more are written, no batch settles either. Runs go on.
+#[test]
+fn batches_settle_when_there_is_room_for_their_pages() {
+    let mut bench = Bench::with_workers();
+    bench.order_of(1, &[(1, 1, &put(b"a"))]);
+    bench.pass(MS);
+    bench.is_crowded.set(true);
+    bench.order_of(2, &[(1, 2, &put(b"b"))]);
+    bench.pass(MS);
+    assert_eq!(bench.work(), 1);
+    bench.pass(MS);
+    assert_eq!(bench.inputs(), ["executed 1", "replied 2 to 1"]);
+    assert_ne!(bench.process.due(), 0, "it does not ask for the processor while it waits");
+    bench.is_crowded.set(false);
+    assert_eq!(bench.process.due(), 0);
+    bench.pass(MS);
+    assert_eq!(bench.inputs().last().unwrap(), "executed 2");
 }

@@ -131,7 +131,15 @@ fn run<F: Family>(seeds: impl IntoIterator<Item = u64>, may_panic: bool) -> Resu
     let mut report = Report::default();
     for seed in seeds {
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
-        let ask = swarm::Ask { cluster, config: None, batches: BATCHES, steps: 0, lines: 0, plain: false };
+        let ask = swarm::Ask {
+            cluster,
+            config: None,
+            batches: BATCHES,
+            steps: 0,
+            lines: 0,
+            workers: None,
+            plain: false,
+        };
         let app = TypedApp::<F> { tally: Tally::default(), may_panic, service: PhantomData };
         let tally = Rc::clone(&app.tally);
         let run = swarm::run_service(app, seed, &ask);

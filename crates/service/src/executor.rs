@@ -22,6 +22,7 @@ use crate::state::view::View;
 use crate::stop::Stop;
 use crate::transfer::Transfer;
 
+pub use ready::ServicePart;
 pub(crate) use ready::{Ran, Ready};
 
 /// The reply that the state holds for a client's last request.

@@ -20,8 +20,8 @@ pub struct Options {
     /// The longest result that is kept for its client; of longer ones only the digest is
     /// (`RESULT_CACHE`), in bytes. Replicated.
     pub result_bytes_max: usize,
-    /// Maximum number of checkpoints held at a time: `L / K + 1` and one being cut. At the bound the oldest
-    /// goes.
+    /// Maximum number of checkpoints held at a time. A process sets `L / K + 32`: more than the window needs, so that
+    /// checkpoints can pass while the image of one is copied. At the bound, the oldest checkpoint is discarded.
     pub checkpoints_max: usize,
     /// The most unused page buffers kept for later.
     pub pool_pages_max: usize,

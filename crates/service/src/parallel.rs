@@ -5,10 +5,11 @@
 //! | `insert`, `next_request`, `remove_request`, `sync` | [`parallelizer`] | [CBASE04 §5.1] |
 //! | rules: parser, OCM, AAF, OACM | [`rules`] | [CBASE04 §5.2] |
 //! | engines: how dependencies are found | [`engine`] | spec §17.4 |
-//! | runs on cells, replies that leave early, settling in order | [`runs`] | spec §17.0 |
+//! | runs on cells, replies that leave early, settling in order | [`runs`], [`job`] | spec §17.0 |
 
 pub mod engine;
 mod groups;
+pub mod job;
 pub mod parallelizer;
 pub mod rules;
 pub mod runs;
@@ -16,10 +17,12 @@ pub mod runs;
 mod tests;
 mod unsettled;
 
+pub use crate::executor::ServicePart;
 pub use crate::state::cell::Cell;
 pub use engine::EngineKind;
+pub use job::{Answer, Counters, Done, Early, Job, Question, Questions, Settled, WrongRule};
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};
-pub use runs::{Counters, Early, Runs, Settled, WrongRule};
+pub use runs::Runs;
 #[cfg(test)]
 pub(crate) use unsettled::Unsettled;

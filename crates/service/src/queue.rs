@@ -152,6 +152,12 @@ impl<C> Queue<C> {
         self.is_parked
     }
 
+    /// Notes results that agreement expects of tasks that were taken and then dropped. They come before those of tasks that
+    /// are still here.
+    pub fn owe(&mut self, unanswered: impl IntoIterator<Item = Unanswered>) {
+        self.unanswered.splice(0..0, unanswered);
+    }
+
     /// Takes the results that agreement expects of dropped tasks, in the order of the tasks.
     pub fn take_unanswered(&mut self) -> Vec<Unanswered> {
         core::mem::take(&mut self.unanswered)

@@ -40,13 +40,15 @@ pub(crate) struct Registry {
     committed: BTreeMap<u64, RegistryEntry>,
     /// The same with what the tentative batch has changed, if it has.
     tentative: Option<BTreeMap<u64, RegistryEntry>>,
+    /// What the last operation of the tentative batch replaced. A request has one operation at most.
+    replaced: Option<(u64, Option<RegistryEntry>)>,
     /// Counts the changes of what is committed.
     version: u64,
 }
 
 impl Registry {
     pub(crate) fn new(founders: BTreeMap<u64, Client>) -> Self {
-        Self { founders, committed: BTreeMap::new(), tentative: None, version: 0 }
+        Self { founders, committed: BTreeMap::new(), tentative: None, replaced: None, version: 0 }
     }
 
     /// Returns how many pages of a size this table and that of lives take, in whole nodes of the digest tree.
@@ -120,7 +122,8 @@ impl Registry {
         let a_page = u32::try_from(view.page_bytes() / ENTRY_BYTES).unwrap_or(1).max(1);
         let at = usize::try_from(slot % a_page).unwrap_or(0) * ENTRY_BYTES;
         view.write(slot / a_page, at, &encode_entry(principal, wanted))?;
-        self.tentative.get_or_insert_with(|| self.committed.clone()).insert(principal, (slot, wanted));
+        let entries = self.tentative.get_or_insert_with(|| self.committed.clone());
+        self.replaced = Some((principal, entries.insert(principal, (slot, wanted))));
         Ok(RegistryResult::Done)
     }
 
@@ -143,6 +146,22 @@ impl Registry {
     /// The overlay has been dropped.
     pub(crate) fn forget(&mut self) {
         self.tentative = None;
+    }
+
+    /// The next request of the tentative batch begins.
+    pub(crate) fn begin_request(&mut self) {
+        self.replaced = None;
+    }
+
+    /// What the request has written has been dropped.
+    pub(crate) fn undo_request(&mut self) {
+        let (Some(entries), Some((principal, before))) = (&mut self.tentative, self.replaced.take()) else {
+            return;
+        };
+        match before {
+            Some(entry) => entries.insert(principal, entry),
+            None => entries.remove(&principal),
+        };
     }
 
     /// Reads the table from the committed state: from the first of its pages on, all of them.

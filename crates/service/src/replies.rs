@@ -82,6 +82,13 @@ impl Lane {
     }
 }
 
+/// A moment of the running batch, to which the lanes can go back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanesMark {
+    changes: usize,
+    time_ns: u64,
+}
+
 /// The lanes of the state. Never more than `slots_max`.
 #[derive(Debug)]
 pub(crate) struct Lanes {
@@ -355,12 +362,27 @@ impl Lanes {
 
     /// The overlay has been dropped.
     pub(crate) fn forget(&mut self) {
+        self.go_back(LanesMark { changes: 0, time_ns: self.time_ns });
+    }
+
+    /// Returns the present moment of the running batch.
+    pub(crate) fn mark(&self) -> LanesMark {
+        LanesMark { changes: self.shares.changes(), time_ns: self.tentative_time_ns }
+    }
+
+    /// Returns whether a lane was removed since `mark`.
+    pub(crate) fn has_released(&self, mark: LanesMark) -> bool {
+        self.shares.has_freed(mark.changes)
+    }
+
+    /// What the overlay has received since `mark` has been dropped.
+    pub(crate) fn go_back(&mut self, mark: LanesMark) {
         let Self { shares, index, .. } = self;
-        shares.forget(|client, slot| match slot {
+        shares.forget(mark.changes, |client, slot| match slot {
             Some(slot) => index.insert(client.0, slot),
             None => index.remove(client.0),
         });
-        self.tentative_time_ns = self.time_ns;
+        self.tentative_time_ns = mark.time_ns;
     }
 
     /// Makes `result` the content of a lane's own pages, of which the first `before` are in use.

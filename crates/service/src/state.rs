@@ -15,9 +15,11 @@ pub(crate) mod bits;
 pub mod btree;
 pub(crate) mod cell;
 mod cells;
+pub(crate) mod elsewhere;
 pub(crate) mod index;
 pub(crate) mod overlay;
 mod record;
+mod running;
 pub mod space;
 pub(crate) mod tree;
 pub mod view;
@@ -32,7 +34,7 @@ use crate::page::{Page, PageLabel, PageStore, Pool};
 use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::bits::Bits;
 use crate::state::cell::{Below, CellRun};
-use crate::state::overlay::{Overlay, Trace};
+use crate::state::overlay::Overlay;
 use crate::state::record::Record;
 use crate::state::tree::{BRANCHING, Label, Tree};
 use crate::state::view::View;
@@ -104,45 +106,9 @@ impl<P: PageStore> State<P> {
         View::on_cells((&self.store, &self.overlay), below, run, &self.zeros, part)
     }
 
-    /// Begins to trace the cells that are written, or ends it.
-    pub(crate) fn set_tracing(&mut self, is_on: bool) {
-        self.overlay.set_tracing(is_on);
-    }
-
-    /// Returns the cells that were written since this was called last.
-    pub(crate) fn take_trace(&mut self) -> Trace {
-        self.overlay.take_trace()
-    }
-
-    /// Returns the cells that were written since the trace was taken last.
-    pub(crate) fn trace(&self) -> Option<&Trace> {
-        self.overlay.trace()
-    }
-
     /// Returns a part of the committed state, to be read.
     pub(crate) fn committed(&self, part: Part) -> View<'_> {
         View::read_only(&self.store, &self.zeros, part)
-    }
-
-    /// Begins the next operation of the running batch.
-    #[inline]
-    pub(crate) fn begin(&mut self) {
-        self.overlay.begin(&mut self.pool);
-    }
-
-    /// Undoes the running operation.
-    pub(crate) fn roll_back(&mut self) {
-        self.overlay.roll_back(&mut self.pool);
-    }
-
-    /// Drops what the running batch has written.
-    pub(crate) fn drop_batch(&mut self) {
-        self.overlay.discard(&mut self.pool);
-    }
-
-    /// Returns whether everything that was written is committed.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.overlay.is_empty()
     }
 
     /// Returns the size of a page, in bytes.
@@ -307,6 +273,13 @@ impl<P: PageStore> State<P> {
             }
         }
         self.tree.label(level, index)
+    }
+
+    /// Returns whether a checkpoint after `seq`, which is held, has another version of a page, even if the newest one has
+    /// the same: an empty page has always the same label.
+    pub(crate) fn has_changed_since(&self, seq: SeqNum, page: u32) -> bool {
+        let from = self.position(seq).unwrap_or(0);
+        self.records.iter().skip(from).any(|record| record.label(0, page).is_some())
     }
 
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.

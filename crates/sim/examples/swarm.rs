@@ -22,7 +22,7 @@ fn main() {
         ..Setup::new(first, cluster).config
     };
     let config = args.get(4).is_some_and(|small| *small != 0).then_some(&small);
-    let ask = Ask { cluster, config, batches: 200, steps: 0, lines, plain: false };
+    let ask = Ask { cluster, config, batches: 200, steps: 0, lines, workers: None, plain: false };
     let started = std::time::Instant::now();
     let mut sum = quorate_sim::summary::Counters::default();
     let mut failures = 0;

@@ -10,7 +10,8 @@ fn main() {
     let some = args.get(2..).unwrap_or_default();
     let Ok(cluster) = Cluster::new(4, 1) else { return };
     quorate_sim::report::quiet_panics();
-    let ask = Ask { cluster, config: None, batches: 200, steps: 400_000, lines: 0, plain: false };
+    let ask =
+        Ask { cluster, config: None, batches: 200, steps: 400_000, lines: 0, workers: None, plain: false };
     for (id, name, _) in mutants::LIST.iter().filter(|(id, ..)| mutants::STORAGE.contains(id)) {
         if !some.is_empty() && !some.contains(&u64::from(*id)) {
             continue;
@@ -27,7 +28,7 @@ fn main() {
         });
         match found {
             Some((seed, found)) => {
-                println!("M{id} {name}: {} seeds, {}", seed - first + 1, found.rule.name())
+                println!("M{id} {name}: {} seeds, {}", seed - first + 1, found.rule.name());
             }
             None => println!("M{id} {name}: not found in {count} seeds"),
         }

@@ -46,7 +46,7 @@ pub trait Double {
 /// A service with everything else that the simulator needs.
 pub trait App: Words + Clone + 'static {
     /// The service.
-    type Service: Service;
+    type Service: Service + Send + 'static;
 
     /// Returns the service.
     fn service(&self) -> Self::Service;

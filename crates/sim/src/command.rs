@@ -14,6 +14,7 @@ use crate::scenario::{self, Scenario};
 use crate::summary::Counters;
 use crate::swarm;
 use crate::trace::Line;
+use crate::work::Workers;
 
 /// Batches that each seed of the swarm makes final, at least.
 pub const BATCHES: u64 = 200;
@@ -68,6 +69,8 @@ pub struct RunOptions {
     pub steps: u64,
     /// How many last lines of each failed run's trace are kept; 0: none.
     pub lines: usize,
+    /// The swarm's replicas have workers, each another number of them and another engine.
+    pub workers: bool,
     /// The swarm draws only what it drew at first.
     pub plain: bool,
 }
@@ -84,6 +87,7 @@ impl Default for RunOptions {
             jobs: 1,
             steps: 0,
             lines: 0,
+            workers: false,
             plain: false,
         }
     }
@@ -310,6 +314,7 @@ impl Play {
                     batches: BATCHES,
                     steps,
                     lines,
+                    workers: options.workers.then_some(Workers::mixed),
                     plain: options.plain,
                 };
                 let swarm::Run { counters, simulated_ns, hash, failure, lines, .. } =
@@ -403,6 +408,8 @@ pub struct ReplayOptions {
     pub at: u64,
     /// The hosts whose state is shown, such as `r1`; `all` for every one.
     pub show: Vec<String>,
+    /// The swarm's replicas have workers, each another number of them and another engine.
+    pub workers: bool,
     /// The swarm draws only what it drew at first.
     pub plain: bool,
     /// A request: only what concerns it is shown.
@@ -434,6 +441,7 @@ pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
                 batches: BATCHES,
                 steps: options.at,
                 lines: usize::MAX,
+                workers: options.workers.then_some(Workers::mixed),
                 plain: options.plain,
             };
             let run = (options.swarm.0)(options.seed, &ask);

@@ -230,8 +230,9 @@ fn view_change(m: &ViewChange) -> String {
 fn new_view(m: &NewView) -> String {
     let v = m.view_changes.iter().fold(0, |bits, (replica, _)| bits | 1_u64 << (replica.0 % 64));
     let (from, root) = m.checkpoint;
-    let chosen = |(seq, digest): (u64, &Digest)| format!("{seq}:{digest}");
-    let x: Vec<String> = (from.0 + 1..).zip(&m.chosen).map(chosen).collect();
+    // A liar's may be as high as a number can be.
+    let chosen = |(above, digest): (u64, &Digest)| format!("{}:{digest}", from.0.saturating_add(above));
+    let x: Vec<String> = (1..).zip(&m.chosen).map(chosen).collect();
     let life = life(&m.life);
     format!("v={}{life} V={} ckpt={}:{root} X={{{}}}", m.view.0, set(v), from.0, x.join(" "))
 }
@@ -328,5 +329,24 @@ pub fn milestone(milestone: &Milestone) -> String {
         M::NullProposed { seq } => format!("proposes null n={}", seq.0),
         M::SettingsDiffer { of } => format!("{of} has other settings"),
         M::Rejected(reason) => format!("rejected: {}", reason.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A liar's message has any numbers.
+    #[test]
+    fn the_highest_numbers_are_shown() {
+        let message = NewView {
+            view: ViewNum(u64::MAX),
+            life: Life::default(),
+            view_changes: Vec::new(),
+            checkpoint: (SeqNum(u64::MAX), Digest([1; 32])),
+            chosen: vec![Digest([2; 32]); 2],
+        };
+        let shown = new_view(&message);
+        assert!(shown.contains(&format!("X={{{}:0202", u64::MAX)), "{shown}");
     }
 }

@@ -12,6 +12,7 @@ use quorate_pbft::step::Lsn;
 use quorate_process::storage::io::DiskError;
 use quorate_process::storage::owner::Owner;
 use quorate_process::storage::paged;
+use quorate_process::storage::pages::PageWriter;
 use quorate_process::storage::queue::{LogInbox, LogJob, PageJob, PagesDone};
 use quorate_process::storage::recover::{self, Past, Storage, Writers};
 use quorate_process::storage::starts::LogState;
@@ -108,6 +109,9 @@ pub struct Disk {
     rng: Rng,
     /// Crashes and damage.
     faults: Rng,
+    /// Some crashes only kill the process, or keep what was written last; none: each is a loss of power that keeps
+    /// what was written first, if it keeps an end.
+    kills: Option<Rng>,
     pace: Pace,
     owner: Owner,
     files: SimFiles,
@@ -131,6 +135,8 @@ pub struct Disk {
     spoiled: Spoiled,
     /// The slots of the newest image that are damaged, with their pages.
     rotten: BTreeMap<u32, u32>,
+    /// A page was damaged in the memory of the process.
+    is_memory_wrong: bool,
 }
 
 impl Disk {
@@ -143,6 +149,7 @@ impl Disk {
         Self {
             rng: Rng::nth(seed, Concern::Disk, index),
             faults: Rng::nth(seed, Concern::DiskFaults, index),
+            kills: None,
             pace,
             owner,
             files,
@@ -159,6 +166,7 @@ impl Disk {
             space: Space::Enough,
             spoiled: Spoiled::default(),
             rotten: BTreeMap::new(),
+            is_memory_wrong: false,
         }
     }
 
@@ -170,6 +178,7 @@ impl Disk {
         Self {
             rng: self.rng.clone(),
             faults: self.faults.clone(),
+            kills: self.kills.clone(),
             files,
             writers: None,
             inbox: LogInbox::default(),
@@ -180,6 +189,11 @@ impl Disk {
             rotten: self.rotten.clone(),
             ..*self
         }
+    }
+
+    /// Lets some crashes only kill the process, which leaves what it has written in the memory of the machine.
+    pub fn allow_kills(&mut self, seed: u64, index: usize) {
+        self.kills = Some(Rng::nth(seed, Concern::Kills, index));
     }
 
     /// Sets how fast it is.
@@ -253,6 +267,7 @@ impl Disk {
         self.rotten.clear();
         let log = self.spoiled.log && matches!(resume, Resume::Restart(_));
         self.spoiled = Spoiled { log, pages: false };
+        self.is_memory_wrong = false;
         self.newest = match resume {
             Resume::Fresh { .. } | Resume::Amnesia { .. } => None,
             Resume::Restart(restart) => Some(restart.checkpoint.0).filter(|seq| *seq > SeqNum(0)),
@@ -263,7 +278,11 @@ impl Disk {
     /// The start was not completed.
     pub fn give_up_start(&mut self) {
         self.writers = None;
-        self.files.crash(&mut self.faults, Remains::Any);
+        if self.kills.as_mut().is_some_and(|kills| kills.one_in(2)) {
+            self.files.kill();
+        } else {
+            self.files.crash(&mut self.faults, Remains::Any);
+        }
     }
 
     /// Returns whether a process writes here.
@@ -315,10 +334,12 @@ impl Disk {
         };
         let before = writers.log.bytes();
         let mut done = writers.log.run(&job);
-        if done.as_ref().is_err_and(DiskError::is_full)
-            && let Ok(true) = writers.log.make_room(self.inbox.take_cut())
-        {
-            done = writers.log.run(&job);
+        if done.as_ref().is_err_and(DiskError::is_full) {
+            match writers.log.make_room(self.inbox.take_cut()) {
+                Ok(true) => done = writers.log.run(&job),
+                Ok(false) => {}
+                Err(error) => done = Err(error),
+            }
         }
         match done {
             Ok(durable) => {
@@ -357,19 +378,26 @@ impl Disk {
     /// The time of the writer of the pages is over: does all jobs up to an image. Returns how many, and what they have
     /// done.
     pub fn end_pages(&mut self) -> Ended<Vec<PagesDone>> {
-        let Some(writers) = &mut self.writers else { return Ended::Void };
+        let Some(mut writers) = self.writers.take() else { return Ended::Void };
+        let ended = self.run_pages(&mut writers.pages);
+        self.writers = Some(writers);
+        ended
+    }
+
+    fn run_pages(&mut self, pages: &mut PageWriter<SimFiles>) -> Ended<Vec<PagesDone>> {
         let mut all = Vec::new();
         while let Some(job) = self.pages.pop_front() {
-            match writers.pages.run(&job) {
+            match pages.run(&job) {
                 Ok(done) => {
                     let sealed = if let PagesDone::Sealed(seq, _) = &done { Some(*seq) } else { None };
                     all.push(done);
                     if let Some(seq) = sealed {
                         self.newest = Some(seq);
                         self.inbox.cut_log(seq);
-                        let used: BTreeSet<u32> = writers.pages.slots().map(|(_, slot)| slot).collect();
+                        let used: BTreeSet<u32> = pages.slots().map(|(_, slot)| slot).collect();
                         self.rotten.retain(|slot, _| used.contains(slot));
                         self.spoiled.pages &= !self.rotten.is_empty();
+                        self.look_at_image(pages);
                         break;
                     }
                 }
@@ -387,8 +415,8 @@ impl Disk {
         Ended::Done(all)
     }
 
-    /// The power goes (H3).
-    pub fn crash(&mut self, how: PowerCut) {
+    /// The power goes (H3), or the process is killed (H1). Returns whether it was killed.
+    pub fn crash(&mut self, how: PowerCut) -> bool {
         let job = self.in_flight.take().map(|in_flight| in_flight.job);
         let mut remains = Remains::Any;
         if let Some(mut writers) = self.writers.take().filter(|_| how != PowerCut::BeforeWrite) {
@@ -404,14 +432,25 @@ impl Disk {
                 while let Some(job) = self.pages.pop_front()
                     && writers.pages.run(&job).is_ok()
                 {}
+                self.look_at_image(&writers.pages);
             }
         } else {
             remains = Remains::Nothing;
         }
-        self.files.crash(&mut self.faults, remains);
+        let (mut is_kill, mut is_behind) = (false, false);
+        if let Some(kills) = self.kills.as_mut().filter(|_| how == PowerCut::Anytime) {
+            (is_kill, is_behind) = (kills.one_in(2), kills.one_in(4));
+        }
+        if is_kill {
+            self.files.kill();
+        } else {
+            let remains = if is_behind { Remains::Behind } else { remains };
+            self.files.crash(&mut self.faults, remains);
+        }
         self.inbox = LogInbox::default();
         self.pages.clear();
         self.is_writing = false;
+        is_kill
     }
 }
 

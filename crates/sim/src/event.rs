@@ -26,10 +26,12 @@ pub enum Event {
         /// The process that began it.
         life: u32,
     },
-    /// The service is done with its task.
+    /// The service is done with its task, or goes on with a job.
     Ran {
         /// The process that began it.
         life: u32,
+        /// The job. None: the task.
+        job: Option<u64>,
     },
     /// A pause is over.
     Resume,

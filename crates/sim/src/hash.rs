@@ -19,6 +19,7 @@ pub enum Tag {
     Kept,
     Unreadable,
     BurstEnd,
+    Replied,
     Send = 32,
     Persist,
     SetTimer,

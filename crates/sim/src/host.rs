@@ -13,6 +13,7 @@ use crate::disk::side::DiskSide;
 use crate::disk::{Disk, Paged};
 use crate::event::Event;
 use crate::network::NodeId;
+use crate::work::Jobs;
 
 /// How many events a paused process finds waiting: its socket's buffer. At the bound frames are lost.
 pub const MISSED_MAX: usize = 512;
@@ -85,10 +86,12 @@ pub struct Life {
     pub works: bool,
     /// How long that task takes, in nanoseconds.
     pub took_ns: u64,
+    /// What the workers do.
+    pub jobs: Jobs,
 }
 
 impl Default for Life {
     fn default() -> Self {
-        Self { wake_at: u64::MAX, recorder: None, works: false, took_ns: 0 }
+        Self { wake_at: u64::MAX, recorder: None, works: false, took_ns: 0, jobs: Jobs::default() }
     }
 }

@@ -35,4 +35,5 @@ pub mod setup;
 pub mod summary;
 pub mod swarm;
 pub mod trace;
+pub mod work;
 pub mod world;

@@ -25,6 +25,8 @@ pub enum Concern {
     DiskFaults,
     /// The faults of disks that a run has in addition.
     DiskWeather,
+    /// Which crashes only kill the process.
+    Kills,
 }
 
 /// xoshiro256++, seeded by splitmix64. Not for secrets.

@@ -12,12 +12,14 @@
 //! | K18 | [`twins`] |
 //! | C1-C7 | [`client`] |
 //! | C8 | [`people`] |
+//! | X1, X2 | [`busy`] |
 //! | S3, L1, L4, L6 | [`shares`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
-//! | S1-S3, D1, L1-L18: faults found in this code | [`found`] |
+//! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
+//! | L32, L33 | [`late`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -48,6 +50,7 @@ pub mod found;
 mod found_liars;
 pub mod healed;
 pub mod host;
+pub mod late;
 pub mod liars;
 pub mod network;
 pub mod people;
@@ -79,6 +82,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("healed", healed::SCENARIOS),
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
+    ("late", late::SCENARIOS),
 ];
 
 /// Returns every scenario, in the order of the keys.

@@ -13,9 +13,7 @@ use crate::adversary::maker::{CLUSTER_ID, LiarMaker};
 use crate::disk::Pace;
 use crate::network::Profile;
 use crate::rng::Rng;
-
-/// How long the service takes for one task, in nanoseconds; 0 to 0: it is done at once.
-pub type TaskTime = (u64, u64);
+use crate::work::{TaskTime, Workers};
 
 /// The description of a world.
 #[derive(Debug)]
@@ -38,6 +36,8 @@ pub struct Setup {
     pub request_ns: u64,
     /// Tasks keep the whole process from everything else, as they do in the node.
     pub inline: bool,
+    /// The workers of the replicas. Batches are then not executed tentatively.
+    pub workers: Option<Workers>,
     /// How far each host's time of day is off, in nanoseconds, and how fast its clock runs, while nothing is wrong
     /// with it. Those that are not named have a clock that is right.
     pub clocks: Vec<(i64, u64)>,
@@ -75,6 +75,7 @@ impl Setup {
             task_time: (0, 0),
             request_ns: 0,
             inline: false,
+            workers: None,
             clocks: Vec::new(),
             page_bytes: 1024,
             pages_in_memory: usize::MAX,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::step::{Milestone, Reject};
+use quorate_service::parallel::Counters as Runs;
 use quorate_service::transfer::Refusal;
 use quorate_wire::Kind;
 use quorate_wire::message::SuspectReason;
@@ -43,6 +44,7 @@ pub struct Counters {
     /// Clients that lost their standing at a replica.
     pub probations: u64,
     hand_overs: u64,
+    runs: Runs,
     /// Statements that exclude one another, noticed.
     pub equivocations: u64,
     /// Lies told by faulty replicas.
@@ -104,6 +106,16 @@ impl Counters {
         self.hand_overs
     }
 
+    /// Workers have run requests.
+    pub fn ran(&mut self, runs: &Runs) {
+        self.runs = self.runs.plus(*runs);
+    }
+
+    /// Returns what workers did.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
     /// A fault was brought about.
     pub fn fault(&mut self, what: &'static str) {
         *self.faults.entry(what).or_default() += 1;
@@ -153,6 +165,7 @@ impl Counters {
         for ((_, sum), (_, more)) in self.numbers_mut().into_iter().zip(other.numbers()) {
             *sum += more;
         }
+        self.ran(&other.runs);
         let maps = [
             (&mut self.faults, &other.faults),
             (&mut self.disk, &other.disk),
@@ -225,6 +238,18 @@ impl Counters {
         for (name, number) in self.numbers() {
             object.insert(name.to_owned(), json!(number));
         }
+        let Runs { runs, again, on_pages, early, starts, at_once, most } = self.runs;
+        if starts > 0 {
+            let workers = json!({
+                "runs": runs,
+                "at_once_mean": tenths(at_once, starts),
+                "at_once_peak": most,
+                "ran_again": again,
+                "on_pages_only": on_pages,
+                "early_replies": early,
+            });
+            object.insert("workers".to_owned(), workers);
+        }
         object.insert("faults".to_owned(), json!(self.faults));
         object.insert("disks".to_owned(), json!(self.disk));
         object.insert("messages".to_owned(), json!(self.kinds));
@@ -233,6 +258,12 @@ impl Counters {
         object.insert("turned_away".to_owned(), json!(self.turned_away));
         Value::Object(object)
     }
+}
+
+/// Returns a quotient with one digit behind the point.
+fn tenths(sum: u64, count: u64) -> String {
+    let tenths = (10 * sum).checked_div(count).unwrap_or(0);
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_pbft::Config;
+use quorate_pbft::config::MS;
 use quorate_wire::Cluster;
 
 use crate::app::{App, KvApp, NullApp};
@@ -19,6 +20,7 @@ use crate::report::{Failure, Rule};
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
 use crate::trace::Line;
+use crate::work::Workers;
 use crate::world::{Load, World};
 
 mod budget;
@@ -60,6 +62,8 @@ pub struct Ask<'a> {
     pub steps: u64,
     /// How many last lines of the trace are kept; 0: none, the largest number: all.
     pub lines: usize,
+    /// The workers of the replicas, from the seed. None: requests are executed one after the other.
+    pub workers: Option<fn(u64) -> Workers>,
     /// Only what was drawn at first: old seeds give the runs that they gave.
     pub plain: bool,
 }
@@ -92,7 +96,8 @@ pub fn run(seed: u64, ask: &Ask<'_>) -> Run {
         run_app(NullApp::default(), seed, ask, &mut rng)
     } else {
         let together = if ask.plain { 0 } else { KvApp::default().together };
-        let app = KvApp { keys: rng.between(2, 10), together, ..KvApp::default() };
+        let keys = rng.between(2, 10) * if ask.workers.is_some() { 4 } else { 1 };
+        let app = KvApp { keys, together, ..KvApp::default() };
         run_app(app, seed, ask, &mut rng)
     }
 }
@@ -104,11 +109,22 @@ pub fn run_service<A: App>(app: A, seed: u64, ask: &Ask<'_>) -> Run {
 
 fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
     let mut plan = Plan::draw(seed, ask.cluster, ask.config, rng, ask.plain);
+    if let Some(workers) = ask.workers {
+        plan.setup.config.tentative = false;
+        plan.setup.inline = false;
+        // Many requests at once.
+        plan.setup.lanes = plan.setup.lanes.max(8);
+        plan.load = Load::Busy(0, MS);
+        plan.setup.workers = Some(workers(seed));
+    }
     plan.setup.page_bytes = app.page_bytes().unwrap_or(plan.setup.page_bytes);
     let faulty = plan.faulty.clone();
     let mut weather = Weather::new(seed, &plan);
     let (load, false_client) = (plan.load, plan.false_client);
     let mut world = World::new(app, plan.setup);
+    if plan.has_bad_disks {
+        world.hosts.iter_mut().enumerate().for_each(|(h, host)| host.disk.allow_kills(seed, h));
+    }
     plan.odd.iter().for_each(|what| world.counters.fault(what));
     if false_client {
         weather.forger = Forger::new(&mut world);

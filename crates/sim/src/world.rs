@@ -27,9 +27,10 @@ use crate::host::{Host, HostProcess, MISSED_MAX};
 use crate::network::{Flight, Frame, Network, NodeId};
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
-use crate::setup::{Keys, TaskTime};
+use crate::setup::Keys;
 use crate::summary::Counters;
 use crate::trace::{Line, Trace, What};
+use crate::work::Work;
 
 mod build;
 mod clients;
@@ -71,12 +72,8 @@ pub struct World<A: App> {
     pub(crate) trace: Option<Trace>,
     /// The notes of a scenario.
     pub(crate) evidence: Option<Evidence>,
-    task_time: TaskTime,
-    /// How long the service takes for each request of a batch in addition, in nanoseconds.
-    request_ns: u64,
-    /// A task keeps its whole process from everything else.
-    inline: bool,
-    task_rng: Rng,
+    /// How long executions take, and who runs requests.
+    work: Work,
     adversary_rng: Rng,
     keys_rng: Rng,
     page_bytes: usize,
@@ -206,7 +203,7 @@ impl<A: App> World<A> {
             Event::Wake => self.wake(h),
             Event::Synced { life: of, job } if of == life => dies = self.synced(h, job),
             Event::Flushed { life: of } if of == life => dies = self.flushed(h),
-            Event::Ran { life: of } if of == life => self.ran(h),
+            Event::Ran { life: of, job } if of == life => self.ran(h, job),
             Event::Start { .. } | Event::Synced { .. } | Event::Flushed { .. } | Event::Ran { .. } => {}
             Event::Resume => self.resume(h),
             Event::Restart => self.restart(h),

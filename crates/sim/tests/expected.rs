@@ -19,7 +19,8 @@ fn what_is_not_mended_still_fails() {
             }
             Shows::Seed { service: "kv", n, seed, set: [], plain } => {
                 let Ok(cluster) = Cluster::new(n, n.saturating_sub(1) / 3) else { unreachable!("a size") };
-                let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, plain };
+                let ask =
+                    Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, workers: None, plain };
                 swarm::run(seed, &ask).failure.map(|failure| failure.rule)
             }
             Shows::Healed(_) | Shows::Seed { .. } => continue,

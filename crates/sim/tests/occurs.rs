@@ -35,7 +35,7 @@ fn add(sum: &mut Counters, what: &str, counters: &Counters) {
 fn every_message_and_every_rejection_occurs() {
     quorate_sim::report::quiet_panics();
     let Ok(cluster) = Cluster::new(4, 1) else { unreachable!("four replicas tolerate one fault") };
-    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, plain: false };
+    let ask = Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, workers: None, plain: false };
     let mut sum = Counters::default();
     for seed in 1..=SEEDS {
         add(&mut sum, "swarm", &swarm::run(seed, &ask).counters);

@@ -13,7 +13,7 @@ use quorate_process::storage::owner::Owner;
 use quorate_process::storage::paged::Paged;
 use quorate_process::storage::queue::{LogJob, PageJob, PagesDone, put_record};
 use quorate_process::storage::recover::{self, Past, Storage, Writers};
-use quorate_process::storage::starts::LogState;
+use quorate_process::storage::starts::{LogState, Starts, StartsFile};
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::{Executor, Options};
@@ -48,10 +48,14 @@ fn puts(seed: u64) -> Vec<(u64, u8)> {
 }
 
 fn batch(seq: SeqNum, seed: u64) -> Batch {
+    batch_of(seq, &puts(seed))
+}
+
+fn batch_of(seq: SeqNum, puts: &[(u64, u8)]) -> Batch {
     let mut batch = Batch::default();
-    for (at, (key, value)) in (0..).zip(puts(seed)) {
+    for (at, (key, value)) in (0..).zip(puts) {
         let mut operation = Vec::new();
-        Operation::Put { key: &key.to_be_bytes(), value: &[value; 300] }.encode(&mut operation);
+        Operation::Put { key: &key.to_be_bytes(), value: &[*value; 300] }.encode(&mut operation);
         let (client, timestamp) = (ClientId::new(1, 0), Timestamp(seq.0 << 20 | at));
         batch.push_inlined(&Request {
             client,
@@ -342,9 +346,13 @@ impl Replica {
         }
     }
 
-    /// Goes on until the power goes, within whatever it does.
+    /// Goes on until the power goes, within whatever it does, or until a sync fails.
     fn crash(&mut self) {
-        self.files.set_fuse(self.rng.index(12));
+        if self.rng.one_in(4) {
+            self.files.set_failing(true);
+        } else {
+            self.files.set_fuse(self.rng.index(12));
+        }
         let error = loop {
             if let Err(error) = self.step() {
                 break error;
@@ -356,7 +364,12 @@ impl Replica {
 
     fn die(&mut self) {
         self.writers = None;
-        let remains = if self.rng.one_in(4) { Remains::Nothing } else { Remains::Any };
+        let remains = match self.rng.below(8) {
+            0 | 1 => Remains::Nothing,
+            2 => Remains::Behind,
+            3 | 4 => return self.files.kill(),
+            _ => Remains::Any,
+        };
         self.files.crash(&mut self.rng, remains);
     }
 
@@ -521,6 +534,132 @@ fn d7_a_segment_whose_first_commit_finds_no_space_is_begun_once() {
         replica.die();
         assert!(replica.restart(false));
     }
+}
+
+/// An image has many new pages: its part of the index is several chunks. The power goes while they are written,
+/// and of what was not durable, the last sectors are there and the first ones are not.
+#[test]
+fn d10_a_crash_while_a_large_image_is_sealed_leaves_the_image_before() {
+    let _alone = alone();
+    let mut parts = 0;
+    for seed in 0..12 {
+        let mut replica = Replica::new(seed);
+        assert!(replica.restart(false));
+        // One chunk of the index has 1021 entries.
+        for (seq, keys) in [(1, 0..200), (2, 200..1450 + 50 * seed)] {
+            let puts: Vec<(u64, u8)> = keys.map(|key| (key, 7)).collect();
+            let batch = batch_of(SeqNum(seq), &puts);
+            replica.executor.execute(SeqNum(seq), &batch, false, &mut Replies::new()).unwrap();
+            let root = replica.executor.checkpoint(SeqNum(seq));
+            replica.roots.insert(seq, root);
+            (replica.durable, replica.imaged) = (seq, 0);
+            let Some(mut saving) = replica.executor.begin_save(SeqNum(seq)) else { panic!("it has it") };
+            let Some(writers) = &mut replica.writers else { panic!("it writes") };
+            while !saving.is_done() {
+                let mut copied = CopiedPages::default();
+                assert!(replica.executor.save(&mut saving, 4096, &mut copied));
+                writers.pages.run(&PageJob::Write(copied)).unwrap();
+            }
+            let seal = PageJob::Seal(SeqNum(seq), root);
+            if seq == 1 {
+                writers.pages.run(&seal).unwrap();
+                replica.executor.discard(SeqNum(seq));
+                continue;
+            }
+            // The sync of the pages, and the write to the index.
+            replica.files.set_fuse(2);
+            assert_eq!(writers.pages.run(&seal).unwrap_err().kind, DiskErrorKind::Failed);
+        }
+        replica.writers = None;
+        replica.files.crash(&mut replica.rng, Remains::Behind);
+        replica.open();
+        let found = replica.executor.last_executed().0;
+        parts += u32::from(found == 1);
+        assert!(found >= 1, "seed {seed}: the image is lost");
+    }
+    assert!(parts > 6, "{parts}");
+}
+
+/// A process is killed, or a sync fails. The next one reads what only the memory of the machine has, and relies on it.
+/// Then the power goes.
+#[test]
+fn d11_a_start_relies_on_nothing_that_a_power_failure_takes_away() {
+    let _alone = alone();
+    for seed in 0..200 {
+        let mut replica = Replica::new(seed);
+        assert!(replica.restart(false));
+        for _ in 0..4 {
+            replica.steps(1, 20);
+            let fails = replica.rng.one_in(2);
+            replica.files.set_failing(fails);
+            if !fails {
+                replica.files.set_fuse(replica.rng.index(8));
+            }
+            while replica.step().is_ok() {}
+            replica.writers = None;
+            replica.files.kill();
+            // The power may go within the start.
+            if replica.rng.one_in(2) {
+                replica.files.set_fuse(replica.rng.index(8));
+                if replica.try_open().is_ok() {
+                    replica.files.end_fuse();
+                }
+                replica.writers = None;
+                replica.files.crash(&mut replica.rng, Remains::Any);
+            }
+            assert!(replica.restart(false), "seed {seed}");
+            replica.writers = None;
+            replica.files.crash(&mut replica.rng, Remains::Nothing);
+            assert!(replica.restart(false), "seed {seed}");
+        }
+    }
+}
+
+/// A crash between the two copies of the count of starts, and another one within the next write to them.
+#[test]
+fn d12_the_newest_copy_of_the_starts_is_not_written_first() {
+    let _alone = alone();
+    for seed in 0..50 {
+        let (files, mut rng) = (SimFiles::default(), Rng::new(seed, Concern::Disk));
+        recover::create(&files, OWNER).unwrap();
+        let mut newest = Starts { count: 1, life: 5, known: 0, state: LogState::Log };
+        StartsFile::new(files.clone(), OWNER).write(newest).unwrap();
+        let mut known = vec![newest];
+        for count in 2..10 {
+            let next = Starts { count, ..newest };
+            let mut file = StartsFile::new(files.clone(), OWNER);
+            assert!(known.contains(&file.read().unwrap().unwrap()), "seed {seed}");
+            // Each copy is written and synced.
+            let changes = rng.index(4);
+            files.set_fuse(changes);
+            assert!(file.write(next).is_err());
+            known = if changes < 2 { vec![newest, next] } else { vec![next] };
+            files.crash(&mut rng, Remains::Torn);
+            newest = StartsFile::new(files.clone(), OWNER).read().unwrap().unwrap();
+            assert!(known.contains(&newest), "seed {seed}: {newest:?}, not one of {known:?}");
+            known = vec![newest];
+        }
+    }
+}
+
+/// A segment is begun and has no space, and its file can't be removed. That is no full disk, on which the replica
+/// would go on with a segment that it does not know of.
+#[test]
+fn d13_a_segment_that_can_not_be_taken_back_ends_the_process() {
+    let _alone = alone();
+    let mut replica = Replica::new(1);
+    assert!(replica.restart(false));
+    while !replica.files.list("log").unwrap().iter().any(|file| file.starts_with("spare-")) {
+        assert!(replica.step().unwrap());
+    }
+    let mut records = Vec::new();
+    put(&Record::ViewChange { view: ViewNum(1), frame: &vec![9; SEGMENT_BYTES + 1] }, &mut records);
+    let job = LogJob::Commit { records, last: Lsn(0) };
+    replica.files.set_space(Space::NoneToGrow);
+    // The spare gets its name, and more space; then its name is taken away.
+    replica.files.set_fuse(2);
+    let Some(writers) = &mut replica.writers else { panic!("it writes") };
+    assert_eq!(writers.log.run(&job).unwrap_err().kind, DiskErrorKind::Failed);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Injects a fault into a replica, and reports what follows.
 
 use std::fs;
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use quorate_node::observe::{Cell, Health, Observer, Picture, text};
+use quorate_node::storage::commits;
 use quorate_wire::SeqNum;
 use quorate_wire::message::TransferStats;
 
@@ -193,8 +195,11 @@ impl<'a> Break<'a> {
         self.kill_now()?;
         let damaged = damage(&self.local.node(self.name))?;
         self.start(&[])?;
-        let files = if damaged == 1 { "1 file".to_owned() } else { format!("each of {damaged} files") };
-        out::line(format!("r{} killed, one sector damaged in {files}, restarted", self.id));
+        let what = match &damaged[..] {
+            [] => "nothing to damage: it has written neither a log nor a state".to_owned(),
+            damaged => format!("one sector damaged in {}", damaged.join(" and in ")),
+        };
+        out::line(format!("r{} killed, {what}, restarted", self.id));
         out::line(format!("  its log: {}", self.local.node(self.name).join("replica.log").display()));
         Ok(())
     }
@@ -303,36 +308,81 @@ fn said(moved: &TransferStats) -> String {
     format!("{} fetched of {}", text::size(moved.since_start.1), text::size(moved.of_bytes))
 }
 
-/// Overwrites a sector in the middle of the newest log file and of the newest state file. Returns the number of
-/// files.
-fn damage(dir: &Path) -> Result<usize, Failure> {
-    const SECTOR: u64 = 512;
-    let mut damaged = 0;
-    for part in ["log", "checkpoint"] {
-        let Ok(entries) = fs::read_dir(dir.join(part)) else { continue };
-        let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-        let Some(path) = files.max() else { continue };
-        let change = || {
-            let mut file = fs::File::options().read(true).write(true).open(&path)?;
-            let middle = file.metadata()?.len() / 2 / SECTOR * SECTOR;
-            let mut sector = Vec::new();
-            file.seek(SeekFrom::Start(middle))?;
-            (&file).take(SECTOR).read_to_end(&mut sector)?;
-            for byte in &mut sector {
-                *byte ^= 0x5a;
-            }
-            file.seek(SeekFrom::Start(middle))?;
-            file.write_all(&sector)
-        };
-        change().map_err(|error| unwritable(&path, &error))?;
-        damaged += 1;
+/// Damages a sector of a commit in the newest segment of the log, and one in the middle of the pages. Returns the
+/// names of the damaged files, and where.
+fn damage(dir: &Path) -> Result<Vec<String>, Failure> {
+    let files = fs::read_dir(dir.join("log")).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let segments = names.filter(|name| name.strip_suffix(".seg").is_some());
+    let newest = segments.max().map(|name| format!("log/{name}"));
+    let mut damaged = Vec::new();
+    for name in newest.into_iter().chain(["checkpoint/pages".to_owned()]) {
+        let path = dir.join(&name);
+        if path.exists() {
+            let place = spoil(&path).map_err(|error| unwritable(&path, &error))?;
+            damaged.extend(place.map(|at| format!("{name} at byte {at}")));
+        }
     }
     Ok(damaged)
 }
 
+/// Overwrites a sector of a segment of the log, or of the pages, and returns its place.
+fn spoil(path: &Path) -> io::Result<Option<u64>> {
+    const SECTOR: usize = 512;
+    let file = fs::File::options().read(true).write(true).open(path)?;
+    let at = if path.extension().is_some() {
+        // Not the last commit: unless another one follows, it may have been promised to nobody, and is cut off.
+        let commits = commits(&fs::read(path)?);
+        let Some(at) = commits.get(commits.len().saturating_sub(1) / 2) else { return Ok(None) };
+        *at as u64
+    } else {
+        file.metadata()?.len() / 2 / SECTOR as u64 * SECTOR as u64
+    };
+    let mut sector = [0; SECTOR];
+    let len = file.read_at(&mut sector, at)?;
+    for byte in &mut sector {
+        *byte ^= 0x5a;
+    }
+    file.write_all_at(&sector[..len], at)?;
+    Ok(Some(at).filter(|_| len > 0))
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
+
+    /// The count of starts is in the same directory, and its name comes behind those of the segments.
+    #[test]
+    fn what_is_damaged_of_a_log_is_a_commit_of_its_newest_segment() {
+        let dir = std::env::temp_dir().join(format!("quorate-test-damage-{}", std::process::id()));
+        fs::create_dir_all(dir.join("log")).unwrap();
+        let segment = |numbers: std::ops::Range<u64>| {
+            let mut bytes = Vec::new();
+            for number in numbers {
+                bytes.extend([&b"QRL1\0\0\0\0"[..], &number.to_le_bytes(), &[7; 4080]].concat());
+            }
+            bytes.resize(1 << 20, 0);
+            bytes
+        };
+        let files = [
+            ("00000000000000000001.seg", segment(1..9)),
+            ("00000000000000000009.seg", segment(9..14)),
+            ("spare-0", segment(1..9)),
+            ("starts", vec![3; 8192]),
+        ];
+        for (name, bytes) in &files {
+            fs::write(dir.join("log").join(name), bytes).unwrap();
+        }
+        assert_eq!(damage(&dir).unwrap(), ["log/00000000000000000009.seg at byte 8192"]);
+        for (name, before) in &files {
+            let after = fs::read(dir.join("log").join(name)).unwrap();
+            let changed: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).collect();
+            let expected = if name.contains('9') { (8192..8192 + 512).collect() } else { Vec::new() };
+            assert_eq!(changed, expected, "{name}");
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     /// N7: a replica that rejoins waits for the others to order a window of batches, which it need not fetch.
     #[test]

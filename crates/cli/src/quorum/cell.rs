@@ -28,8 +28,8 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
-    /// writes can become visible that it prepared before the stop. Writes are slower than with minimal-f
+    /// Tolerates Byzantine clients. If a Byzantine client is stopped (may no longer write), only a few of the writes
+    /// that it prepared before the stop can become visible. Writes are slower than with minimal-f
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
@@ -51,8 +51,8 @@ enum Measure {
 /// measured. Other clients can run at the same time, and servers can be faulty. Prints the latency with its 95 %
 /// confidence interval, and the messages, bytes and signatures of an operation.
 ///
-/// Fails if the operations were not atomic, that is, if their results are impossible for operations that run one after
-/// the other.
+/// Checks that the operations were atomic: their results could come from operations that ran one after the other. Fails
+/// if they were not.
 ///
 /// --network selects the simulated network:
 ///
@@ -64,6 +64,8 @@ enum Measure {
 ///   sim:LAMBDA      an abstract network. All messages share one wire, which a message occupies for one unit of time.
 ///                   A message also takes LAMBDA units of its sender's processor, and LAMBDA units of its receiver's.
 ///                   LAMBDA is a number from 0 to 1000
+///
+/// Example:
 ///
 ///   quorate quorum run --protocol bft-bc --faulty 1 --readers 2 --measure write
 #[derive(Args, Debug)]
@@ -293,6 +295,8 @@ impl RunCell {
 ///
 /// The paper compares registers of several protocols. For each of its statements, prints whether it holds, the measured
 /// values, and the experiment of `quorate bench run` that also checks it. Exit status 1 if a statement does not hold.
+///
+/// Example:
 ///
 ///   quorate quorum shapes --operations 200
 #[derive(Args, Debug)]

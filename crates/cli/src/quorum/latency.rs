@@ -25,6 +25,8 @@ use crate::{out, values};
 /// With --blocking, the client and the servers share one core, and sleep until a message arrives. Messages, bytes and
 /// signatures are then those of the client only.
 ///
+/// Example:
+///
 ///   quorate quorum latency --protocol minimal-c
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

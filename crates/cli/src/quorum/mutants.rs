@@ -14,6 +14,8 @@ use crate::{out, values};
 ///
 /// Plants one bug at a time. Needs a build with the feature `mutants`. Exit status 1 if a bug was not found.
 ///
+/// Example:
+///
 ///   quorate quorum mutants --only bc-no-lock
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

@@ -16,8 +16,8 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. After a Byzantine client has been stopped (it may no longer write), only a few
-    /// writes can become visible that it prepared before the stop. Writes are slower than with minimal-f
+    /// Tolerates Byzantine clients. If a Byzantine client is stopped (may no longer write), only a few of the writes
+    /// that it prepared before the stop can become visible. Writes are slower than with minimal-f
     BftBc,
 }
 
@@ -30,11 +30,12 @@ pub(super) enum VariantName {
     /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
     Optimized,
-    /// A write has three phases, or four if the first phase has to write a value back. Once other clients have completed
-    /// two writes, one after the other, no write of a stopped client can become visible any more
+    /// A write has three phases. If the value that the first phase finds is not known to be at a quorum of servers, one
+    /// more phase stores it there. After a client was stopped, correct clients complete two writes, the second of which
+    /// begins after the first has ended. From then on, no write of the stopped client can become visible any more
     Strong,
-    /// A write has two phases, or more if writes overlap. Once other clients have completed two writes, as with strong,
-    /// no write of a stopped client can become visible any more
+    /// A write has two phases, or more if writes overlap. As with strong, no write of a stopped client can become visible
+    /// any more after two writes by correct clients
     StrongOptimized,
 }
 

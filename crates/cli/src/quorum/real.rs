@@ -33,6 +33,8 @@ use crate::{out, values};
 ///   register.toml   the protocol, and which clients may read and write (by default, all may)
 ///   keys/           the secret key of this server or client
 ///
+/// Example:
+///
 ///   quorate quorum init --dir registers --protocol minimal-f
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -104,6 +106,8 @@ impl Init {
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
+/// Example:
+///
 ///   quorate quorum server --dir registers/server-0
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -163,6 +167,8 @@ impl Server {
 /// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
 ///
+/// Examples:
+///
 ///   quorate quorum client read greeting
 ///   quorate quorum client write greeting hello
 #[derive(Args, Debug)]
@@ -185,6 +191,8 @@ pub(super) struct Client {
 enum What {
     /// Print the value of a register, or `nil` if nobody has written it
     ///
+    /// Example:
+    ///
     ///   quorate quorum client read greeting
     #[command(verbatim_doc_comment)]
     Read {
@@ -192,6 +200,8 @@ enum What {
         key: String,
     },
     /// Replace the value of a register
+    ///
+    /// Example:
     ///
     ///   quorate quorum client write greeting hello
     #[command(verbatim_doc_comment)]
@@ -202,6 +212,8 @@ enum What {
         value: String,
     },
     /// Print the value of a register, and print it again when it changes
+    ///
+    /// Example:
     ///
     ///   quorate quorum client watch greeting --for 10s
     #[command(verbatim_doc_comment)]

@@ -20,6 +20,8 @@ use crate::out;
 /// Then stops another server, and reads up to 1000 keys. Without the stopped server, these reads need the answers of
 /// the repaired one.
 ///
+/// Example:
+///
 ///   quorate quorum repair-time --protocol minimal-c --keys 10000
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

@@ -45,6 +45,8 @@ const LOOK: Duration = Duration::from_secs(2);
 ///
 /// With --serve, `status` asks the servers once a second. Each HTTP request is answered with the newest result.
 ///
+/// Example:
+///
 ///   quorate quorum status
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

@@ -18,12 +18,14 @@ use crate::{out, values};
 /// The seed of a run determines the clients, the network, the faults, and the restarts of correct servers. In every
 /// run, f servers are faulty, and the protocol must tolerate their faults. A run fails if:
 ///
-///   - the operations were not atomic: their results are impossible for operations that run one after the other
+///   - the operations were not atomic: operations that run one after the other cannot have these results
 ///   - an operation never ends
 ///   - too many writes of a stopped client become visible (bft-bc)
 ///   - an assertion of the simulator fails
 ///
 /// Exit status 1 if a run failed.
+///
+/// Example:
 ///
 ///   quorate quorum sim --protocol bft-bc --variant base --seeds 1000
 #[derive(Args, Debug)]
@@ -97,6 +99,8 @@ impl Sim {
 /// Run the named scenarios
 ///
 /// A scenario is a fixed schedule of messages and faults. It tests a case that random runs reach too rarely.
+///
+/// Example:
 ///
 ///   quorate quorum scenarios
 #[derive(Args, Debug)]

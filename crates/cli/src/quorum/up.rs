@@ -37,6 +37,8 @@ const SERVER: &str = "quorum server";
 ///
 /// One machine with all servers is good for trials only. For several machines, use `quorate quorum init`.
 ///
+/// Example:
+///
 ///   quorate quorum up
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -183,6 +185,8 @@ impl Up {
 ///   heal   restart it as a correct server. The disk of a liar is removed first
 ///
 /// `quorate quorum server --lie list` lists the kinds of lies.
+///
+/// Example:
 ///
 ///   quorate quorum fault kill 0
 #[derive(Args, Debug)]

@@ -53,8 +53,9 @@ pub(super) fn configured(
 }
 
 /// Returns the flags of a run, for a command that repeats it.
-pub(super) fn flags(plain: bool) -> &'static str {
-    if plain { "--plain " } else { "" }
+pub(super) fn flags(plain: bool, workers: bool) -> String {
+    let flag = |is_set, name| if is_set { name } else { "" };
+    [flag(plain, "--plain "), flag(workers, "--workers ")].concat()
 }
 
 /// Adds the service and what was set to the commands that a report names.
@@ -158,7 +159,8 @@ mod tests {
             let Ok(config) = configured(&given(set), Some(n), None) else { unreachable!("{set:?}") };
             let Ok(cluster) = command::cluster(n, None) else { unreachable!("n = {n}") };
             let config = config.as_ref();
-            let ask = Ask { cluster, config, batches: command::BATCHES, steps: 0, lines: 0, plain };
+            let ask =
+                Ask { cluster, config, batches: command::BATCHES, steps: 0, lines: 0, workers: None, plain };
             let swarm = if service == "fs" { Runs::Fs.swarm() } else { Runs::Kv.swarm() };
             let failure = (swarm.0)(seed, &ask).failure;
             let found = failure.as_ref().map_or("nothing", |failure| failure.rule.name());

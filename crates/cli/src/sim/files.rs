@@ -359,7 +359,15 @@ mod tests {
         let seeds = std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
         for seed in 1..=seeds {
-            let ask = swarm::Ask { cluster, config: None, batches: 200, steps: 0, lines: 0, plain: false };
+            let ask = swarm::Ask {
+                cluster,
+                config: None,
+                batches: 200,
+                steps: 0,
+                lines: 0,
+                workers: None,
+                plain: false,
+            };
             let run = run(seed, &ask);
             assert!(
                 run.failure.is_none(),

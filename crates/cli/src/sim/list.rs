@@ -12,7 +12,9 @@ use crate::out;
 /// List all scenarios, with the faults that they cover
 ///
 /// The first column has the keys of the faults, which docs/faults.md explains. A scenario fails if the cluster does not
-/// tolerate the fault, or if the fault has no visible effect at a correct replica.
+/// tolerate the fault. It also fails if no correct replica notices the fault, because such a run has tested nothing.
+///
+/// Example:
 ///
 ///   quorate sim list
 #[derive(Args, Debug)]

@@ -16,6 +16,8 @@ use crate::{out, values};
 /// A bug is found when a run of the swarm or a scenario fails with it and passes without it. Prints the seed that
 /// finds each bug. Exit status 1 if a bug survives.
 ///
+/// Example:
+///
 ///   quorate sim mutants --only M7 --seconds 60
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]

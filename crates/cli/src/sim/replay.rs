@@ -28,6 +28,8 @@ use crate::values::{self, RequestName};
 ///
 /// --recording replays inputs that replicas have recorded. Each input is then a step.
 ///
+/// Examples:
+///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
 ///   quorate sim replay --seed 7 --request c0:1
@@ -71,6 +73,9 @@ pub(crate) struct Replay {
     /// Draw the run as a diagram, with a column for each replica and each lane of a client
     #[arg(long)]
     lanes: bool,
+    /// Execute requests in parallel, as in `sim run`
+    #[arg(long, conflicts_with_all = ["scenario", "recording"])]
+    workers: bool,
     /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
@@ -111,6 +116,7 @@ impl Replay {
             config: configured(&self.set, self.n, self.f)?,
             from: self.from.unwrap_or(0),
             at: self.at.unwrap_or(0),
+            workers: self.workers,
             plain: self.plain,
             show: self.show.iter().map(ToString::to_string).collect(),
             request: self.request.map(|RequestName { client, timestamp }| (client, timestamp)),
@@ -133,7 +139,12 @@ impl Replay {
                 let code = if failure.is_stuck() { Code::Stuck } else { Code::Violation };
                 out::line(format!(
                     "\n{}",
-                    with_settings(&failure.to_string(), self.service, &self.set, flags(self.plain))
+                    with_settings(
+                        &failure.to_string(),
+                        self.service,
+                        &self.set,
+                        &flags(self.plain, self.workers)
+                    )
                 ));
                 Err(Failure::new(code, "the run failed"))
             }
@@ -236,6 +247,7 @@ mod tests {
             show: Vec::new(),
             request: None,
             lanes: false,
+            workers: false,
             plain: false,
         };
         let says = replay.run().unwrap_err().to_string();

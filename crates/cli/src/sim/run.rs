@@ -26,12 +26,15 @@ const TOLD_MAX: usize = 5;
 /// A run fails if a checker finds that a rule was broken, or if the cluster makes no progress. The output then has the
 /// command that repeats the run, and the exit status is 1. The same seed, options and code always give the same run.
 ///
+/// Examples:
+///
 ///   quorate sim run --seeds 100
 ///   quorate sim run --from 5000 --seeds 100
 ///   quorate sim run --scenario all
 ///   quorate sim run --seed 0x2f81 --steps 5000 --lanes
 ///   quorate sim run --seeds 20 --set tentative=false --set pipeline=1
 ///   quorate sim run --service fs --minutes 10
+///   quorate sim run --seeds 100 --workers
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -72,6 +75,9 @@ pub(crate) struct RunSim {
     /// Draw the run as a diagram, with a column for each replica and each lane of a client. Needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
+    /// Execute requests in parallel: each replica has another number of workers and another engine
+    #[arg(long, conflicts_with = "scenario")]
+    workers: bool,
     /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
@@ -84,9 +90,19 @@ impl RunSim {
     pub(super) fn run(&self) -> CommandResult {
         let options = self.options()?;
         if let (true, Some(seed)) = (self.lanes, self.seed) {
-            let RunOptions { scenario, swarm, n, f, config, steps: at, plain, .. } = options.clone();
-            let shown =
-                ReplayOptions { seed, scenario, swarm, n, f, config, at, plain, ..ReplayOptions::default() };
+            let RunOptions { scenario, swarm, n, f, config, steps: at, workers, plain, .. } = options.clone();
+            let shown = ReplayOptions {
+                seed,
+                scenario,
+                swarm,
+                n,
+                f,
+                config,
+                at,
+                workers,
+                plain,
+                ..ReplayOptions::default()
+            };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
             out::line(lanes::draw(&replay.names, &replay.lines));
         }
@@ -95,7 +111,7 @@ impl RunSim {
             command::run(&options, |so_far, _| progress.tell(so_far)).map_err(|error| refused(&error))?;
         progress.clear();
         for failure in summary.failures.iter().take(TOLD_MAX) {
-            let report = with_settings(&failure.to_string(), self.service, &self.set, self.flags());
+            let report = with_settings(&failure.to_string(), self.service, &self.set, &self.flags());
             if self.json {
                 eprintln!("{report}\n");
             } else {
@@ -108,7 +124,7 @@ impl RunSim {
             object["failures"] = summary
                 .failures
                 .iter()
-                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set, self.flags()))
+                .map(|failure| with_settings(&failure.to_string(), self.service, &self.set, &self.flags()))
                 .collect();
             out::line(object);
         } else {
@@ -137,8 +153,8 @@ impl RunSim {
     }
 
     /// The flags that a command which repeats this run needs.
-    fn flags(&self) -> &'static str {
-        flags(self.plain)
+    fn flags(&self) -> String {
+        flags(self.plain, self.workers)
     }
 
     fn options(&self) -> Result<RunOptions, Failure> {
@@ -162,6 +178,7 @@ impl RunSim {
             jobs: self.jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(0),
             steps: self.steps.unwrap_or(0),
             lines: 0,
+            workers: self.workers,
             plain: self.plain,
         })
     }

@@ -163,6 +163,23 @@ fn up_survives_a_fault_and_comes_back_with_all_data() {
     assert!(again.status.success() && String::from_utf8_lossy(&again.stdout).contains("is not running"));
 }
 
+/// `fault corrupt` damages the log where that is noticed, and says where.
+#[test]
+fn a_corrupted_log_is_noticed_at_the_next_start() {
+    let up = Up::start(Dir::new("corrupt"), SocketAddr::new(own_address(), 6380));
+    for _ in 0..5 {
+        assert_eq!(up.redis("SET k one"), "+OK");
+    }
+    let (status, said) = up.fault(&["corrupt", "3"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("one sector damaged in log/") && said.contains(".seg at byte"), "{said}");
+    // It has read its log when the command ends.
+    let log = fs::read_to_string(up.dir().path().join("data/replica-3/replica.log")).unwrap();
+    assert!(log.contains("had been durable: damaged or missing"), "{log}");
+    assert_eq!(up.redis("GET k"), "$3\r\none");
+    up.down();
+}
+
 /// A port that is taken is named, with the flag that chooses another one, and nothing is made.
 #[test]
 fn a_busy_door_is_told_before_anything_is_made() {

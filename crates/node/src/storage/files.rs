@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 use quorate_process::storage::owner::{FORMAT, FORMAT_READ};
 
@@ -80,7 +80,14 @@ impl DiskIo for Files {
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
-        fs::create_dir_all(self.path(dir)).map_err(|error| failed(DiskAction::Open, dir, &error))
+        let path = self.path(dir);
+        if path.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(&path).map_err(|error| failed(DiskAction::Open, dir, &error))?;
+        // What will be in it is durable only if its own name is.
+        let synced = File::open(path.parent().unwrap_or(&path)).and_then(|parent| parent.sync_all());
+        synced.map_err(|error| failed(DiskAction::Sync, dir, &error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
@@ -89,6 +96,15 @@ impl DiskIo for Files {
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
         fs::remove_file(self.path(name)).map_err(|error| failed(DiskAction::Remove, name, &error))
+    }
+
+    fn settle(&self, name: &str) -> Result<(), DiskError> {
+        let file = self.open_to_read(name)?;
+        file.sync_all()?;
+        // After a failed sync, the kernel takes what it has for written, and never writes it. What it has is dropped,
+        // so that the next read is one of the disk. That is best effort: not every file system does it.
+        let _ = posix_fadvise(&file.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {

@@ -1,9 +1,10 @@
 //! How far execution has come [OSDI99 §4.2, §5.1], spec §6.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use quorate_wire::Digest;
-use quorate_wire::id::SeqNum;
+use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::reply::Reply;
 
 use crate::io::step::Lsn;
 use crate::order::pace::Pace;
@@ -30,6 +31,8 @@ pub(crate) struct Execution {
     tentative: Option<(SeqNum, Digest)>,
     /// Undone executions whose results are still to come, oldest first (EX-6). At most one a view.
     undone: VecDeque<SeqNum>,
+    /// Replies that left before the results of their batches were back (PX-C). Bounded by the window.
+    replied: BTreeMap<(SeqNum, ClientId, Timestamp), Digest>,
     /// The last choice agreed, in nanoseconds of the day (ND-2).
     last_choice: u64,
     /// What executions take.
@@ -151,12 +154,31 @@ impl Execution {
         true
     }
 
+    /// A reply is about to leave before the results of its batch are back. Says whether it may: the batch is in progress and
+    /// has committed.
+    pub(crate) fn note_replied(&mut self, seq: SeqNum, reply: &Reply<'_>) -> bool {
+        let may = seq > self.returned && seq <= self.final_to && self.undone.is_empty();
+        if may {
+            self.replied.insert((seq, reply.client, reply.timestamp), reply.digest);
+        }
+        may
+    }
+
+    /// Returns whether this reply has left.
+    pub(crate) fn has_replied(&self, seq: SeqNum, reply: &Reply<'_>) -> bool {
+        self.replied.get(&(seq, reply.client, reply.timestamp)) == Some(&reply.digest)
+    }
+
     /// Returns the next batch that is both executed and committed, and counts it.
     pub(crate) fn settle_next(&mut self) -> Option<SeqNum> {
         if self.executed >= self.returned.min(self.final_to) {
             return None;
         }
         self.executed = self.executed.next();
+        let settled = (self.executed.next(), ClientId(0), Timestamp(0));
+        if !self.replied.is_empty() {
+            self.replied = self.replied.split_off(&settled);
+        }
         Some(self.executed)
     }
 
@@ -186,6 +208,7 @@ impl Execution {
         self.final_to = seq;
         self.returned = seq;
         self.tentative = None;
+        self.replied.clear();
     }
 
     /// What holds between any two steps, where the window ends at `high`: I6.

@@ -12,7 +12,7 @@ use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Lives;
 use quorate_wire::message::{Kind, Message};
-use quorate_wire::reply::Replies;
+use quorate_wire::reply::{Replies, Reply};
 use quorate_wire::{Digest, Verified};
 
 pub use crate::io::milestone::{Milestone, Reject};
@@ -130,6 +130,14 @@ pub enum Input<'a> {
         replies: &'a Replies,
         /// How long the service was at work on it, in nanoseconds of real time; 0 if that is not known.
         took_ns: u64,
+    },
+    /// A request of a batch has run, and the result that the batch will give it is certain. The batch follows with
+    /// [`Self::Executed`] (PX-C).
+    Replied {
+        /// The batch.
+        seq: SeqNum,
+        /// The reply.
+        reply: Reply<'a>,
     },
     /// A read-only execution is done.
     Read {

@@ -51,10 +51,10 @@ impl Archive {
         self.at(seq).map(|batch| batch.digest())
     }
 
-    /// Returns the batch with this digest.
-    pub(crate) fn batch(&mut self, digest: &Digest) -> Option<Arc<Batch>> {
+    /// Returns the batch with this digest, and its number.
+    pub(crate) fn batch(&mut self, digest: &Digest) -> Option<(SeqNum, Arc<Batch>)> {
         let seq = *self.index().get(digest)?;
-        self.at(seq).filter(|batch| batch.digest() == *digest).cloned()
+        self.at(seq).filter(|batch| batch.digest() == *digest).map(|batch| (seq, batch.clone()))
     }
 
     /// Returns the request with this digest, of those that travel apart from their batch.

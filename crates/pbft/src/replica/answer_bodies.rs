@@ -72,8 +72,9 @@ impl Replica {
     ) -> Option<bool> {
         let place = self.lookup.batch(digest);
         let in_log = place.and_then(|seq| self.log.get(seq)).and_then(|slot| slot.batch(digest));
-        let here = in_log.or_else(|| self.bodies.batch(digest)).cloned();
-        let batch = here.or_else(|| self.archive.batch(digest))?;
+        let here = in_log.or_else(|| self.bodies.batch(digest)).cloned().map(|batch| (place, batch));
+        let archived = || self.archive.batch(digest).map(|(seq, batch)| (Some(seq), batch));
+        let (place, batch) = here.or_else(archived)?;
         let (at, len) = (now.mono_ns, batch.payload().len());
         let executed = place.filter(|seq| *seq <= self.exec.executed());
         let copy = executed.is_some_and(|seq| self.peers.allow_copy(to, at, seq, len, &self.config));

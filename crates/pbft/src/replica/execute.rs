@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::{Kind, Reply};
-use quorate_wire::reply::{Replies, ReplyOutcome};
+use quorate_wire::reply::{Replies, Reply as Executed, ReplyOutcome};
 use quorate_wire::{Batch, Digest};
 
 use crate::io::config::COLLECT_FROM_MAX;
@@ -156,7 +156,7 @@ impl Replica {
                     continue; // RC-6: committed replies only
                 }
             }
-            if self.exec.is_replayed(seq) {
+            if self.exec.is_replayed(seq) || self.exec.has_replied(seq, &reply) {
                 continue;
             }
             if reply.outcome == ReplyOutcome::Overtaken {
@@ -181,6 +181,18 @@ impl Replica {
         self.propose(); // no batch may be in progress any more
         self.watch_recoveries(now, out);
         self.try_execute(now, out);
+    }
+
+    /// A request of a committed batch has run, and its result is certain: the reply need not wait for the others of the
+    /// batch (PX-C).
+    pub(super) fn on_replied(&mut self, seq: SeqNum, reply: &Executed<'_>, out: &mut Actions) {
+        if self.exec.is_replayed(seq) || !self.exec.note_replied(seq, reply) {
+            return;
+        }
+        let full = self.sends_full(reply.replier, reply.result.map_or(0, <[u8]>::len));
+        let result = reply.result.filter(|_| full);
+        let whose = (reply.client, reply.timestamp);
+        self.send_reply(None, whose.0, whose.1, reply.digest, false, result, self.shown(), out);
     }
 
     /// What a reply that reflects committed state waits for (RO-4).

@@ -177,10 +177,9 @@ impl Replica {
             if mutant!(M48, m.committed.has(offset(m.stable.next(), seq)), true) {
                 continue;
             }
-            if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
+            if !self.peers.allow_committed(to, now.mono_ns, seq, 128, &self.config) {
                 return;
             }
-            self.peers.note_shown(to, seq);
             let committed = Committed { view, seq, digest };
             out.send(Recipient::Replica(to), Kind::Committed, Lsn(0), |w| committed.encode(w));
         }

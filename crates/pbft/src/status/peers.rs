@@ -20,6 +20,10 @@ const LOOKUPS_MAX: usize = 8 * 1024;
 /// A replica that catches up may ask, and is answered, this many times in the time in which others may ask once.
 const CATCH_UP_SHARE: u64 = 20;
 
+/// What a peer was sent is forgotten at most once in this time: one that pretends to start again and again gains a copy of
+/// the log each time.
+const FORGET_NS: u64 = 30_000 * MS;
+
 /// Low bits of an incarnation that are random, so that two starts from one image differ (§14.3).
 const INCARNATION_RANDOM_BITS: u32 = 20;
 /// The most starts that an incarnation can count.
@@ -64,6 +68,8 @@ struct Peer {
     /// Bytes of such batches since `copied_at`.
     copied_bytes: usize,
     copied_at: u64,
+    /// When that and `shown` were last forgotten.
+    forgotten_at: u64,
     /// The latest start of it that was seen.
     start: Start,
     /// When that was seen first.
@@ -86,6 +92,17 @@ struct Peer {
     later: Option<u64>,
     /// What it says of its settings, once that was other than ours.
     settings: Option<u64>,
+}
+
+impl Peer {
+    /// It has started again, perhaps with less than it was sent: it may be sent all that once more.
+    fn forget_sent(&mut self, now: u64) {
+        let soon = self.forgotten_at != 0 && now < self.forgotten_at.saturating_add(FORGET_NS);
+        if (self.shown, self.copied) != (SeqNum(0), SeqNum(0)) && !soon {
+            (self.shown, self.copied) = (SeqNum(0), SeqNum(0));
+            self.forgotten_at = now.max(1);
+        }
+    }
 }
 
 /// The records of the others. One entry per replica.
@@ -242,7 +259,7 @@ impl Peers {
     }
 
     /// Returns whether `to`, which asks for the batch at `seq`, may be sent it whatever its budget: once for each number of
-    /// those that are executed here, in their order. So a replica can catch up with any rate of requests, and a Byzantine
+    /// those that are executed here, in their order, and once more when it has started again. So a replica can catch up with any rate of requests, and a Byzantine
     /// one gains no more than one more copy of what was agreed, 64 KiB at a time.
     pub(crate) fn allow_copy(
         &mut self,
@@ -274,11 +291,22 @@ impl Peers {
             .map(|(id, _)| id)
     }
 
-    /// A COMMITTED for `seq` is sent to `to`.
-    pub(crate) fn note_shown(&mut self, to: ReplicaId, seq: SeqNum) {
-        if let Some(peer) = self.others.get_mut(to.index()) {
-            peer.shown = peer.shown.max(seq);
+    /// Returns whether `to` may be sent a COMMITTED of `len` bytes for `seq`: for each number once whatever its budget, which
+    /// votes may have used up, and within that again.
+    pub(crate) fn allow_committed(
+        &mut self,
+        to: ReplicaId,
+        now: u64,
+        seq: SeqNum,
+        len: usize,
+        config: &Config,
+    ) -> bool {
+        let Some(peer) = self.others.get_mut(to.index()) else { return false };
+        if seq <= peer.shown {
+            return self.allow(to, now, len, config);
         }
+        peer.shown = seq;
+        true
     }
 
     /// Another replica says which start of this one it has seen last. Says whether that is a later start whose token has
@@ -422,8 +450,49 @@ impl Peers {
             }
             peer.start = start;
             peer.started_at = now.mono_ns.max(1);
+            peer.forget_sent(now.mono_ns);
             return Incarnation::New;
         }
         if peer.start == start { Incarnation::Known } else { Incarnation::Old }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::ClusterId;
+
+    use super::*;
+
+    const R1: ReplicaId = ReplicaId(1);
+
+    fn starts(peers: &mut Peers, ms: u64, count: u64) -> bool {
+        let now = Now { mono_ns: ms * MS, wall_ns: 0 };
+        let start = Start { incarnation: count << INCARNATION_RANDOM_BITS, token: 0 };
+        matches!(peers.note_start(now, R1, start, 100 * MS), Incarnation::New)
+    }
+
+    /// SM-2: what it was sent before a restart, a replica may need again, and is sent again as fast. One that starts all the
+    /// time is not.
+    #[test]
+    fn a_replica_that_has_started_again_is_sent_all_once_more() {
+        let cluster = Cluster::tolerating(1).unwrap();
+        let config = Config::new(cluster, ClusterId([0; 32]));
+        let mut peers = Peers::new(cluster, config.status_min_ns);
+        assert!(starts(&mut peers, 1_000, 1));
+        // Whether it is sent something of number 3, when nothing else fits into its budget.
+        let is_sent = |peers: &mut Peers, ms: u64| {
+            let (now, len) = (ms * MS, config.retransmit_bytes);
+            peers.allow(R1, now, len, &config);
+            let copy = peers.allow_copy(R1, now, SeqNum(3), 100, &config);
+            (copy, peers.allow_committed(R1, now, SeqNum(3), 100, &config))
+        };
+        assert_eq!(is_sent(&mut peers, 1_000), (true, true));
+        assert_eq!(is_sent(&mut peers, 1_200), (false, false), "once");
+        assert!(starts(&mut peers, 2_000, 2));
+        assert_eq!(is_sent(&mut peers, 2_000), (true, true));
+        assert!(starts(&mut peers, 3_000, 3));
+        assert_eq!(is_sent(&mut peers, 3_000), (false, false), "soon after the last time");
+        assert!(starts(&mut peers, 32_000, 4));
+        assert_eq!(is_sent(&mut peers, 32_000), (true, true));
     }
 }

@@ -12,11 +12,14 @@ use alloc::sync::Arc;
 
 use quorate_pbft::Now;
 use quorate_pbft::step::{CachedReply, Input, ReadResult, SignatureCheck, Ticket};
+use quorate_service::parallel::{Done, Early};
 use quorate_service::{PageFault, Service, Task, Unanswered};
 use quorate_wire::life::Lives;
+use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
 
 use super::Process;
+use crate::ahead::{Ahead, SettledBatch};
 use crate::core::Core;
 use crate::observer::{Observer, Part};
 use crate::options::Execution;
@@ -30,8 +33,117 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Does the tasks that can be done, in order. Their results may add others.
     #[inline]
     pub(super) fn run_tasks(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        if self.ahead.is_some() {
+            return self.run_ahead(now, watch);
+        }
         while let Some(task) = self.next_task() {
             self.run(now, task, watch);
+        }
+    }
+
+    /// A worker has run a job.
+    #[cold]
+    pub(super) fn ran(&mut self, now: Now, done: Done, watch: &mut impl Observer<S, P>) {
+        let Some(ahead) = &mut self.ahead else { return };
+        if let Some(early) = ahead.finish(done) {
+            let Early { position, client, timestamp, request, replier, result } = &early;
+            let (client, timestamp) = (*client, *timestamp);
+            let digest = self.executor.reply_digest((client, timestamp, request), result);
+            let outcome = ReplyOutcome::Executed;
+            let reply = Reply { client, timestamp, digest, replier: *replier, outcome, result: Some(result) };
+            self.step_core(now, Input::Replied { seq: position.seq, reply }, &[], watch);
+        }
+        self.run_ahead(now, watch);
+    }
+
+    /// Inserts batches, finds jobs, and settles what has run, until nothing is left that can be done.
+    #[cold]
+    fn run_ahead(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        loop {
+            let is_new = self.take_tasks(now, watch);
+            let Some(ahead) = &mut self.ahead else { return };
+            let is_found = ahead.find_jobs(&mut self.executor);
+            if !self.settle_next(now, watch) && !is_new && !is_found {
+                break;
+            }
+        }
+        let Some(ahead) = &mut self.ahead else { return };
+        watch.ran(&ahead.take_counters());
+        for wrong in ahead.take_wrong() {
+            watch.wrong_rule(&wrong);
+        }
+    }
+
+    /// Inserts the batches of the queue. A task that needs their effects is kept until they have settled. Returns whether
+    /// there was a task.
+    fn take_tasks(&mut self, now: Now, watch: &mut impl Observer<S, P>) -> bool {
+        let mut is_new = false;
+        while let Some(ahead) = &mut self.ahead
+            && let Some(task) =
+                if self.queue.is_parked() { self.queue.take_ahead() } else { self.queue.take() }
+        {
+            is_new = true;
+            match task {
+                Task::Execute { seq, batch, tentative } => {
+                    assert!(!tentative, "workers run committed batches only (PX-7)");
+                    if ahead.is_for_pages(&self.executor, &batch) && !self.waits_for_room() {
+                        self.execute(now, seq, batch, tentative, watch);
+                        continue;
+                    }
+                    let Some(ahead) = &mut self.ahead else { break };
+                    if ahead.insert(&mut self.executor, seq, &batch).is_err() {
+                        self.queue.park(Task::Execute { seq, batch, tentative });
+                    }
+                }
+                Task::Check(_) => self.run(now, task, watch),
+                Task::Fetch { .. } => {
+                    self.queue.owe(ahead.drain(&mut self.executor));
+                    self.run(now, task, watch);
+                }
+                Task::Merge(_)
+                | Task::Undo(_)
+                | Task::Read { .. }
+                | Task::Resend(_)
+                | Task::Checkpoint(_)
+                | Task::Discard(_) => {
+                    if let Some(task) = ahead.put_behind(task) {
+                        self.run(now, task, watch);
+                    }
+                }
+            }
+        }
+        is_new
+    }
+
+    /// Does the tasks whose batches have settled, and settles the next batch. Returns whether something was done.
+    fn settle_next(&mut self, now: Now, watch: &mut impl Observer<S, P>) -> bool {
+        let Some(ahead) = &mut self.ahead else { return false };
+        if let Some(task) = ahead.take_due() {
+            self.run(now, task, watch);
+            return true;
+        }
+        if ahead.begins_batch() && self.waits_for_room() {
+            return false;
+        }
+        let Some(ahead) = &mut self.ahead else { return false };
+        match ahead.settle(&mut self.executor) {
+            Ok(None) => false,
+            Ok(Some(SettledBatch { seq, batch, replies })) => {
+                watch.lap(Part::Execute);
+                self.counters.requests += u64::try_from(batch.len()).unwrap_or(0);
+                self.queue.resume();
+                self.admit_clients(false);
+                watch.executed(seq, &batch, false, &replies);
+                self.step_core(now, Input::Executed { seq, replies: &replies, took_ns: 0 }, &[], watch);
+                if let Some(ahead) = &mut self.ahead {
+                    ahead.reuse(replies);
+                }
+                true
+            }
+            Err(fault) => {
+                self.repair(now, fault, watch);
+                true
+            }
         }
     }
 
@@ -54,6 +166,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Returns whether a task can be done now that could not be done when it was added.
     #[inline]
     pub(super) fn can_run(&self) -> bool {
+        let has_room = |ahead: &Ahead| !ahead.begins_batch() || !self.has_no_room();
+        if self.ahead.as_ref().is_some_and(|ahead| ahead.is_due() && has_room(ahead)) {
+            return true;
+        }
         let waits = self.is_working || self.queue.is_parked() || self.must_send_first();
         !self.queue.is_empty() && !waits && !self.has_no_room()
     }
@@ -87,12 +203,12 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// room.
     #[inline]
     fn waits_for_pages(&mut self) -> bool {
-        if self.queue.is_parked() {
-            return true;
-        }
-        if !self.is_batch_first() {
-            return false;
-        }
+        self.queue.is_parked() || self.is_batch_first() && self.waits_for_room()
+    }
+
+    /// Returns whether the next batch waits because there is no room for its pages.
+    #[inline]
+    fn waits_for_room(&mut self) -> bool {
         self.executor.relax();
         self.has_no_room()
     }

@@ -73,6 +73,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 Step::PageRestored { page } => {
                     watch.restored(*page);
                     self.queue.resume();
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.resume();
+                    }
                     self.install(now, watch);
                 }
                 Step::PageMissing { .. } => self.step_core(now, Input::Unreadable, &[], watch),

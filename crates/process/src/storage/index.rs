@@ -1,14 +1,18 @@
 //! The index of the page file: the slot and the digest of each page.
 //!
 //! ```text
-//! chunk:  magic 4 | count 4 | generation 8 | number 8 | sealed 1 | seq 8 | root 32 | shape 16 | zeros 15
+//! chunk:  magic 4 | count 4 | generation 8 | number 8 | sealed 1 | seq 8 | root 32 | shape 16 | first 8 | zeros 7
 //!         | sum 32 | entry* | zeros up to the next block
 //! entry:  page 4 | slot 4 | lm 8 | digest 32
 //! ```
 //!
 //! An index is a sequence of chunks, numbered from 0; later entries of a page replace earlier ones. A sealed chunk
-//! makes everything up to it the checkpoint `seq`. Chunks are never overwritten: when the index has become too long,
-//! a new one with the next generation replaces it.
+//! makes everything up to it the checkpoint `seq`. Chunks of a sealed checkpoint are never overwritten: when the index
+//! has become too long, a new one with the next generation replaces it.
+//!
+//! A crash can leave any chunks of the checkpoint that was being written, also its last one without those before. So
+//! each chunk names the `first` one of its checkpoint: chunks are missing because of damage only if an earlier
+//! checkpoint had them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -77,6 +81,7 @@ pub(super) fn encode(
         w.u64(seal.seq.0);
         w.digest(&seal.root);
         w.bytes(&seal.shape);
+        w.u64(number.saturating_add(1));
         out.resize(start + COVERED, 0);
         let sum_at = out.len();
         out.resize(start + HEAD, 0);
@@ -116,6 +121,7 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
     let mut index = Index::default();
     // Unsealed chunks were being written.
     let mut unsealed: Vec<IndexEntry> = Vec::new();
+    let mut apart: Vec<Chunk<'_>> = Vec::new();
     let (mut at, mut number, mut whole) = (0, 0, true);
     while at < bytes.len() {
         let Some(chunk) = decode(key, generation, &bytes[at..]) else {
@@ -124,7 +130,7 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
             continue;
         };
         at += chunk.size;
-        if whole && chunk.number == number {
+        if whole && chunk.number == number && chunk.first.is_none_or(|first| first == index.number) {
             number += 1;
             unsealed.extend(chunk.entries());
             if let Some(seal) = chunk.seal {
@@ -134,11 +140,17 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
             }
             continue;
         }
-        // A chunk after a missing one: parts of an older or newer checkpoint may be here, but not all of it.
+        // A chunk after a missing one.
+        whole = false;
+        apart.push(chunk);
+    }
+    // The checkpoint behind the sealed one was not completed, nor one in its place before. Otherwise parts of an older
+    // or newer checkpoint may be here, but not all of it.
+    let is_cut = |chunk: &Chunk<'_>| chunk.first.is_some_and(|first| first <= index.number);
+    if index.seal.is_none() || !apart.iter().all(is_cut) {
         index.seal = None;
-        index
-            .entries
-            .extend(unsealed.drain(..).chain(chunk.entries()).map(|entry| (entry.label.page, entry)));
+        let all = unsealed.into_iter().chain(apart.iter().flat_map(Chunk::entries));
+        index.entries.extend(all.map(|entry| (entry.label.page, entry)));
     }
     index.entries.retain(|_, entry| !entry.is_empty());
     index
@@ -147,6 +159,8 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
 /// A chunk that was read.
 struct Chunk<'a> {
     number: u64,
+    /// The first one of its checkpoint; none: an earlier version of this program did not say.
+    first: Option<u64>,
     seal: Option<Seal>,
     entries: &'a [u8],
     size: usize,
@@ -173,11 +187,12 @@ fn decode<'a>(key: &[u8; 32], generation: u64, bytes: &'a [u8]) -> Option<Chunk<
     let entries = bytes.get(HEAD..HEAD + count * ENTRY)?;
     let (of, number, sealed) = (r.u64().ok()?, r.u64().ok()?, r.u8().ok()?);
     let seal = Seal { seq: SeqNum(r.u64().ok()?), root: r.digest().ok()?, shape: r.array().ok()? };
+    let first = r.u64().ok()?.checked_sub(1);
     if of != generation || head[COVERED..] != sum(key, &head[..COVERED], entries) {
         return None;
     }
     let size = (HEAD + entries.len()).next_multiple_of(BLOCK);
-    Some(Chunk { number, seal: (sealed == 1).then_some(seal), entries, size })
+    Some(Chunk { number, first, seal: (sealed == 1).then_some(seal), entries, size })
 }
 
 fn sum(key: &[u8; 32], head: &[u8], entries: &[u8]) -> [u8; 32] {
@@ -230,6 +245,34 @@ mod tests {
         assert_eq!(read(&KEY, 2, &bytes).entries[&1].slot, 9, "the later one");
         assert!(read(&KEY, 3, &bytes).entries.is_empty(), "another generation");
         assert!(read(&[6; 32], 2, &bytes).entries.is_empty(), "another replica's");
+    }
+
+    /// D10: a power failure can leave any blocks of the checkpoint that was being written, also the last ones without
+    /// those before. The checkpoint before is whole.
+    #[test]
+    fn d10_what_is_left_of_a_checkpoint_that_was_being_written_leaves_the_one_before() {
+        let mut bytes = Vec::new();
+        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut bytes);
+        let end = bytes.len();
+        let many: Vec<IndexEntry> = (0..2100).map(|page| entry(page, page + 5)).collect();
+        encode(&KEY, 2, number, &many, &seal(20), &mut bytes);
+        let chunks = [end, end + 12 * BLOCK, end + 24 * BLOCK, bytes.len()];
+        for kept in 0..8 {
+            let mut torn = bytes.clone();
+            for (i, place) in chunks.windows(2).enumerate().filter(|(i, _)| kept >> i & 1 == 0) {
+                torn[place[0] + 512 * i..place[1]].fill(0);
+            }
+            let index = read(&KEY, 2, &torn);
+            let (seq, pages, end) = if kept == 7 { (20, 2100, bytes.len()) } else { (10, 2, end) };
+            assert_eq!((index.seal, index.entries.len(), index.end), (Some(seal(seq)), pages, end), "{kept}");
+            // The next checkpoint takes its place. It is shorter: what is left behind it does not count.
+            let mut next = Vec::new();
+            encode(&KEY, 2, number, &[entry(3, 9)], &seal(30), &mut next);
+            torn[chunks[0]..chunks[0] + next.len()].copy_from_slice(&next);
+            let index = read(&KEY, 2, &torn);
+            let end = chunks[0] + next.len();
+            assert_eq!((index.seal, index.entries.len(), index.end), (Some(seal(30)), 3, end), "{kept}");
+        }
     }
 
     /// A damaged chunk affects only its own entries and the seal.

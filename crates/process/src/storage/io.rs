@@ -39,6 +39,12 @@ pub trait DiskIo: Clone + fmt::Debug {
     /// Removes a file.
     fn remove(&self, name: &str) -> Result<(), DiskError>;
 
+    /// Prepares a file for being read at a start: afterwards all that can be read of it is durable.
+    ///
+    /// A process that was killed leaves data that only the memory of the machine has. After a failed sync, even a sync
+    /// that succeeds need not bring them to the disk. Data that were lost in this way can't be read afterwards.
+    fn settle(&self, name: &str) -> Result<(), DiskError>;
+
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError>;
 

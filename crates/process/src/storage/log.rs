@@ -33,6 +33,30 @@ pub(super) fn segments(disk: &impl DiskIo) -> Result<Vec<(u64, String)>, DiskErr
     Ok(found)
 }
 
+/// Returns where the commits of a segment begin, as long as each has the next number; from earlier use of the segment,
+/// others may follow. Nobody checks whether they are damaged: this is for those who damage them.
+pub fn commits(segment: &[u8]) -> Vec<usize> {
+    let (mut found, mut next) = (Vec::new(), None);
+    for at in (0..segment.len()).step_by(commit::BLOCK) {
+        if let Some(number) =
+            commit::number(&segment[at..]).filter(|number| next.is_none_or(|n| n == *number))
+        {
+            found.push(at);
+            next = number.checked_add(1);
+        }
+    }
+    found
+}
+
+/// Makes what is in the log durable before it is read. Each commit is durable before the next one is written, so only
+/// the last one may not be. Its segment is the last one, or the next one has been begun.
+pub(super) fn settle(disk: &impl DiskIo, segments: &[(u64, String)]) -> Result<(), DiskError> {
+    for (_, name) in segments.iter().rev().take(2) {
+        disk.settle(name)?;
+    }
+    if segments.is_empty() { Ok(()) } else { disk.sync_dir(LOG) }
+}
+
 /// Removes every segment.
 pub(super) fn clear(disk: &impl DiskIo) -> Result<(), DiskError> {
     for file in disk.list(LOG)?.iter().filter(|file| *file != STARTS) {
@@ -174,7 +198,8 @@ impl<D: DiskIo> DiskLog<D> {
         let file = self.disk.open(&name)?;
         if let Err(error) = file.allocate(u64::try_from(room).unwrap_or(u64::MAX)) {
             if !is_begun {
-                let _ = self.disk.remove(&name);
+                // A file with this name that the log does not know of would one day be a gap in the log.
+                self.disk.remove(&name).map_err(DiskError::into_final)?;
             }
             return Err(error);
         }

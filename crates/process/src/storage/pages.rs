@@ -39,6 +39,15 @@ pub(super) fn clear(disk: &impl DiskIo) -> Result<(), DiskError> {
     disk.sync_dir(CHECKPOINT)
 }
 
+/// Makes the indexes durable before they are read. The pages that they name are durable, or there would be no index.
+pub(super) fn settle(disk: &impl DiskIo) -> Result<(), DiskError> {
+    let indexes = indexes(disk)?;
+    for (_, name) in &indexes {
+        disk.settle(name)?;
+    }
+    if indexes.is_empty() { Ok(()) } else { disk.sync_dir(CHECKPOINT) }
+}
+
 /// Returns the indexes, newest first.
 fn indexes(disk: &impl DiskIo) -> Result<Vec<(u64, String)>, DiskError> {
     let mut found = Vec::new();
@@ -360,8 +369,8 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     /// Returns the pages of the last durable checkpoint in their order, with their slots.
-    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.table.iter().map(|(page, entry)| (*page, entry.slot))
+    pub fn slots(&self) -> impl Iterator<Item = (PageLabel, u32)> + '_ {
+        self.table.values().map(|entry| (entry.label, entry.slot))
     }
 
     /// Returns how many bytes have been written since the last sync.

@@ -135,11 +135,12 @@ pub fn read<S: Service, D: DiskIo>(
 
 impl<D: DiskIo> Storage<D> {
     /// Reads the disk of a replica. `seconds` is the time of day, used if the count of starts is lost. A segment of
-    /// the log has `segment_bytes`, unless one commit needs more. Writes nothing yet.
+    /// the log has `segment_bytes`, unless one commit needs more. Writes nothing yet, but makes durable what an earlier
+    /// process has written: the replica will rely on it.
     ///
     /// # Errors
     ///
-    /// The files cannot be read, or are of another version. Damage is not an error, but [`Past::Lost`].
+    /// The files cannot be read or made durable, or are of another version. Damage is not an error, but [`Past::Lost`].
     pub fn open(
         disk: &D,
         owner: Owner,
@@ -148,9 +149,12 @@ impl<D: DiskIo> Storage<D> {
         segment_bytes: usize,
     ) -> Result<(Self, Past), DiskError> {
         let mut file = StartsFile::new(disk.clone(), owner);
+        file.settle()?;
         let found = file.read()?;
         let segments = log::segments(disk)?;
+        log::settle(disk, &segments)?;
         let pages = disk.list(CHECKPOINT)?;
+        pages::settle(disk)?;
         let mut starts = found.unwrap_or_default();
         let storage = |log, starts, is_lost| Self {
             disk: disk.clone(),

@@ -1,7 +1,7 @@
 //! The number of a replica's starts, and the validity of its log: `log/starts`.
 //!
-//! Two copies of one block each, written one after the other. A crash between them leaves one good copy; damage to
-//! one leaves the other, with the same content.
+//! Two copies of one block each, written one after the other, the older one first. A crash between them leaves one
+//! good copy; damage to one leaves the other, with the same content.
 
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
@@ -59,12 +59,23 @@ pub struct StartsFile<D> {
     key: [u8; 32],
     /// The number of the newest copy.
     serial: u64,
+    /// The copy that is written next: what the other one has is at least as new.
+    next: usize,
 }
 
 impl<D: DiskIo> StartsFile<D> {
     /// Returns the file of a replica.
     pub fn new(disk: D, owner: Owner) -> Self {
-        Self { disk, key: owner.key("quorate 2026 storage starts", 0), serial: 0 }
+        Self { disk, key: owner.key("quorate 2026 storage starts", 0), serial: 0, next: 0 }
+    }
+
+    /// Makes the file durable before it is read.
+    ///
+    /// # Errors
+    ///
+    /// The disk has failed.
+    pub fn settle(&self) -> Result<(), DiskError> {
+        if self.disk.exists(NAME) { self.disk.settle(NAME) } else { Ok(()) }
     }
 
     /// Reads the newest good copy.
@@ -78,7 +89,7 @@ impl<D: DiskIo> StartsFile<D> {
             Err(error) if error.is_missing() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut newest = None;
+        let mut newest: Option<(u64, Starts, usize)> = None;
         for copy in 0..2 {
             let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
             let Some((format, serial, starts)) = self.decode(block) else { continue };
@@ -90,24 +101,26 @@ impl<D: DiskIo> StartsFile<D> {
                     cause: alloc::format!("format {format} of a replica's files"),
                 });
             }
-            if newest.is_none_or(|(other, _)| serial > other) {
-                newest = Some((serial, starts));
+            if newest.is_none_or(|(other, ..)| serial > other) {
+                newest = Some((serial, starts, copy));
             }
         }
-        self.serial = newest.map_or(0, |(serial, _)| serial);
-        Ok(newest.map(|(_, starts)| starts))
+        (self.serial, self.next) = newest.map_or((0, 0), |(serial, _, copy)| (serial, 1 - copy));
+        Ok(newest.map(|(_, starts, _)| starts))
     }
 
-    /// Writes both copies, each durable before the next.
+    /// Writes both copies, each durable before the next. If that is cut off, the newest content is still there.
     pub fn write(&mut self, starts: Starts) -> Result<(), DiskError> {
         let is_new = !self.disk.exists(NAME);
         let file = self.disk.open(NAME)?;
         self.serial += 1;
         let mut block = self.encode(FORMAT, starts);
         block.resize(BLOCK, 0);
-        for copy in [0, BLOCK as u64] {
-            file.write_at(&block, copy)?;
+        for _ in 0..2 {
+            let at = u64::try_from(self.next * BLOCK).unwrap_or(u64::MAX);
+            file.write_at(&block, at)?;
             file.sync()?;
+            self.next = 1 - self.next;
         }
         if is_new { self.disk.sync_dir(LOG) } else { Ok(()) }
     }

@@ -81,6 +81,10 @@ impl DiskIo for TestDisk {
         self.0.borrow_mut().remove(name).map(|_| ()).ok_or_else(|| missing(name))
     }
 
+    fn settle(&self, _: &str) -> Result<(), DiskError> {
+        Ok(())
+    }
+
     fn sync_dir(&self, _: &str) -> Result<(), DiskError> {
         Ok(())
     }

@@ -2,11 +2,15 @@
 
 use alloc::vec::Vec;
 
-use crate::page::{PageFault, PageStore};
+use quorate_wire::message::RESULT_BYTES_MAX;
+
+use crate::page::{Memory, PageFault, PageStore};
 use crate::service::{Context, Service};
 use crate::state::State;
 use crate::state::btree::log;
 use crate::state::cell::{Cell, CellRun, Change, Seen};
+use crate::state::elsewhere::CellLink;
+use crate::state::view::View;
 use crate::stop::Stop;
 
 /// A run on cells whose versions are still the same, and what has become of it.
@@ -24,6 +28,45 @@ pub(crate) struct Ready<'a> {
 pub(crate) struct Ran {
     pub(crate) run: CellRun,
     pub(crate) result: Vec<u8>,
+}
+
+impl Ran {
+    /// Returns the result of a run, if it has any meaning. Anything else may come from a mixture of states (PX-G): the
+    /// run on pages decides.
+    pub(super) fn of(done: Result<(), Stop>, mut run: CellRun, result: Vec<u8>) -> Option<Self> {
+        if run.has_failed() || result.len() > RESULT_BYTES_MAX {
+            return None;
+        }
+        match done {
+            Ok(()) => {}
+            Err(Stop::Refused) => run.refuse(),
+            Err(Stop::Fault(_) | Stop::NeedsOrder | Stop::Corrupt) => return None,
+        }
+        Some(Self { run, result })
+    }
+}
+
+/// Where the service's pages are.
+#[derive(Clone, Copy, Debug)]
+pub struct ServicePart {
+    pub(super) page_bytes: usize,
+    pub(super) pages: (u32, u32),
+}
+
+impl ServicePart {
+    /// Runs an operation on another thread than the one with the state. None: it has to run on pages.
+    pub(crate) fn run<S: Service>(
+        &self,
+        service: &S,
+        (cx, operation): (Context, &[u8]),
+        link: &dyn CellLink,
+    ) -> Option<Ran> {
+        let (empty, zeros) = (Memory::new(), alloc::vec![0; self.page_bytes]);
+        let (mut run, mut result) = (CellRun::default(), Vec::new());
+        let mut view = View::elsewhere(&empty, link, &mut run, &zeros, self.pages);
+        let done = service.execute(cx, operation, &mut view, &mut result);
+        Ran::of(done, run, result)
+    }
 }
 
 impl<'a> Ready<'a> {

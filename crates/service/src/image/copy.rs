@@ -99,8 +99,8 @@ impl ImageCopy {
         for _ in 0..pages_max {
             let Some(page) = self.next() else { break };
             let label = state.label_at(seq, 0, page);
-            if state.tree().label(0, page) != label {
-                // It has changed since, before or after this copying began.
+            if state.has_changed_since(seq, page) {
+                // Before or after this copying began.
                 state.mark_unsaved(page);
             }
             if state.take_repaired(page) {

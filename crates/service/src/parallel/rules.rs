@@ -4,6 +4,7 @@
 //! analysis (AAF) is true if two requests share a key. A class is written next to each key: a request uses different
 //! keys in different ways. For the paper's rules the class of each key is the function.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::service::{Access, Mode, Service};
@@ -190,10 +191,20 @@ pub trait Rules {
     fn parse(&self, operation: &[u8], arguments: &mut Arguments);
 }
 
+impl<R: Rules + ?Sized> Rules for Box<R> {
+    fn matrices(&self) -> Result<Matrices, MatrixError> {
+        (**self).matrices()
+    }
+
+    fn parse(&self, operation: &[u8], arguments: &mut Arguments) {
+        (**self).parse(operation, arguments);
+    }
+}
+
 /// The rules of a service that declares the keys that each operation reads and writes ([`Service::access`]).
 #[derive(Debug)]
-pub struct KeyRules<'a, S> {
-    service: &'a S,
+pub struct KeyRules<S> {
+    service: S,
 }
 
 /// The class of a key that is read.
@@ -201,14 +212,14 @@ const READ: u8 = 0;
 /// The class of a key that is written.
 const WRITE: u8 = 1;
 
-impl<'a, S: Service> KeyRules<'a, S> {
+impl<S: Service> KeyRules<S> {
     /// Returns the rules of `service`.
-    pub fn new(service: &'a S) -> Self {
+    pub fn new(service: S) -> Self {
         Self { service }
     }
 }
 
-impl<S: Service> Rules for KeyRules<'_, S> {
+impl<S: Service> Rules for KeyRules<S> {
     fn matrices(&self) -> Result<Matrices, MatrixError> {
         Matrices::new(2, |_, _| false, |a, b| a != usize::from(READ) || b != usize::from(READ))
     }

@@ -4,15 +4,16 @@
 //! worker; and [`Runs::settle`] for as long as it returns something. The order of these calls decides nothing but the
 //! moment of a reply.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
-use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
+use crate::parallel::job::{Answer, Counters, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
@@ -20,85 +21,13 @@ use crate::registry;
 use crate::service::{Context, Service};
 use crate::state::cell::{Cell, Seen};
 
-/// Work for one worker.
-#[derive(Debug)]
-pub struct Job {
-    ordinal: u64,
-    generation: u64,
-    cx: Context,
-    operation: Vec<u8>,
-}
-
-/// What a worker hands back.
-#[derive(Debug)]
-pub struct Done {
-    ordinal: u64,
-    generation: u64,
-    ran: Option<Ran>,
-}
-
-impl Job {
-    /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
-    pub fn failed(self) -> Done {
-        Done { ordinal: self.ordinal, generation: self.generation, ran: None }
-    }
-}
-
-/// A reply that may leave before its request settles (PX-C).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Early {
-    /// The request.
-    pub position: Position,
-    /// The requesting client.
-    pub client: ClientId,
-    /// The client's number for the request.
-    pub timestamp: Timestamp,
-    /// Its result.
-    pub result: Vec<u8>,
-}
-
-/// A request ran again with another result: it does depend on a request that the rules call independent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrongRule {
-    /// The request that ran again.
-    pub request: Position,
-    /// The request that wrote what the first run did not see.
-    pub other: u64,
-    /// What it wrote.
-    pub cell: Cell,
-    /// Its first result has been sent.
-    pub has_replied: bool,
-}
-
-/// What [`Runs::settle`] has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// A request is part of the state; its reply is the last one.
-    Request(Position),
-    /// All requests of a batch are.
-    Batch(SeqNum),
-}
-
-/// What a driver counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Runs on cells that were finished.
-    pub runs: u64,
-    /// Requests that ran again when they settled.
-    pub again: u64,
-    /// Requests that ran on pages only.
-    pub on_pages: u64,
-    /// Replies that left early.
-    pub early: u64,
-    /// The most runs that were under way at once.
-    pub most: u64,
-}
-
 #[derive(Debug)]
 struct Inserted {
     position: Position,
     client: ClientId,
     timestamp: Timestamp,
+    digest: Digest,
+    replier: Option<u16>,
     time_ns: u64,
     operation: Vec<u8>,
     /// The request can run on pages only.
@@ -141,6 +70,9 @@ pub struct Runs<R> {
     requests: VecDeque<Inserted>,
     /// The last unsettled request of each lane.
     lanes: BTreeMap<ClientId, Timestamp>,
+    /// Requests that do not depend on all others, and whose lane is not in the client table. When they settle, they may
+    /// remove another lane.
+    doubtful: BTreeSet<u64>,
     /// No agreed time so far is above this one.
     time_max: u64,
     /// The most pages that unsettled requests can take.
@@ -168,6 +100,7 @@ impl<R: Rules> Runs<R> {
             batches: VecDeque::new(),
             requests: VecDeque::new(),
             lanes: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
             time_max: 0,
             reserved: 0,
             // Where nobody waits, nothing is known of the requests below that have not run.
@@ -196,8 +129,11 @@ impl<R: Rules> Runs<R> {
         if !self.requests.is_empty() && !self.parallelizer.has_room(count, bytes) {
             return Err(Full);
         }
-        if self.requests.is_empty() {
-            self.time_max = self.time_max.max(executor.time_ns());
+        match settle::known_time(executor) {
+            Ok(time_ns) if self.batches.is_empty() => self.time_max = time_ns,
+            Ok(_) => {}
+            // No prediction is certain.
+            Err(_) => self.time_max = u64::MAX,
         }
         let chosen = batch.choice().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let is_timely = chosen > self.time_max;
@@ -205,12 +141,18 @@ impl<R: Rules> Runs<R> {
         let room = executor.room();
         for (index, request) in (0_u32..).zip(batch.requests()) {
             let (client, operation) = (request.client, request.operation);
-            let settled = settle::lane_timestamp(executor, client);
+            // A lane whose page is away counts as one that is not there.
+            let settled = settle::lane_timestamp(executor, client).unwrap_or(None);
             let last = self.lanes.get(&client).copied().max(settled);
             let barrier = self.is_distrusted
                 || client.replica().is_some()
                 || operation.starts_with(&registry::MAGIC)
                 || last.is_none();
+            if !barrier && settled.is_none() {
+                let ordinal =
+                    self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+                self.doubtful.insert(ordinal);
+            }
             let cost = executor.cost(operation);
             self.reserved = self.reserved.saturating_add(cost.unwrap_or(0));
             let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
@@ -220,6 +162,8 @@ impl<R: Rules> Runs<R> {
                 position,
                 client,
                 timestamp: request.timestamp,
+                digest: request.digest,
+                replier: request.replier,
                 time_ns: self.time_max,
                 operation: operation.to_vec(),
                 barrier,
@@ -240,7 +184,7 @@ impl<R: Rules> Runs<R> {
             let ordinal = self.ordinal(position);
             let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
             let may_run = !request.barrier
-                && settle::lane_timestamp(executor, request.client).is_some()
+                && matches!(settle::lane_timestamp(executor, request.client), Ok(Some(_)))
                 && executor.may_execute(request.client, &request.operation);
             if !may_run {
                 request.status = Status::OnPages;
@@ -256,6 +200,8 @@ impl<R: Rules> Runs<R> {
                 read_only: false,
             };
             self.under_way += 1;
+            self.counters.starts += 1;
+            self.counters.at_once += self.under_way;
             self.counters.most = self.counters.most.max(self.under_way);
             return Some(Job {
                 ordinal,
@@ -271,6 +217,17 @@ impl<R: Rules> Runs<R> {
     pub fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
         let ran = executor.run_on_cells(job.cx, &job.operation, &self.unsettled.below(job.ordinal));
         Done { ordinal: job.ordinal, generation: job.generation, ran }
+    }
+
+    /// Answers a run on another thread. None: the run is nobody's (PX-10).
+    pub fn answer<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        question: &Question,
+    ) -> Option<Answer> {
+        let below = self.unsettled.below(question.ordinal);
+        let is_known = question.generation == self.generation;
+        is_known.then(|| Answer(executor.answer(&question.asked, &below)))
     }
 
     /// Takes the result of a job. Returns its reply if that may leave.
@@ -298,11 +255,14 @@ impl<R: Rules> Runs<R> {
         self.unsettled.publish((done.ordinal, 0), &ran.run);
         let request = &mut self.requests[at(done.ordinal - settled)];
         request.is_certain &= is_certain;
-        let has_replied = self.replies_early && request.is_certain;
+        let is_doubtful = self.doubtful.first().is_some_and(|doubtful| *doubtful <= done.ordinal);
+        let has_replied = self.replies_early && request.is_certain && plant!(34, !is_doubtful, true);
         let early = has_replied.then(|| Early {
             position: request.position,
             client: request.client,
             timestamp: request.timestamp,
+            request: request.digest,
+            replier: request.replier,
             result: ran.result.clone(),
         });
         self.counters.early += u64::from(has_replied);
@@ -321,6 +281,10 @@ impl<R: Rules> Runs<R> {
         executor: &mut Executor<S, P>,
         replies: &mut Replies,
     ) -> Result<Option<Settled>, PageFault> {
+        // A batch is not opened before its first request has run: pages stay in memory while a batch is open.
+        if !self.can_settle() {
+            return Ok(None);
+        }
         let Some(open) = self.batches.front_mut() else { return Ok(None) };
         let time_ns = match open.time_ns {
             Some(time_ns) => time_ns,
@@ -350,8 +314,36 @@ impl<R: Rules> Runs<R> {
         let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
         let is_applied = ready.is_some_and(|ready| ready.is_applied());
         open.settled += 1;
-        self.settled(executor, is_applied, written, replies);
+        if written.has_released {
+            self.doubt_lanes(executor);
+        }
+        self.settled(executor, is_applied, written.cells, replies);
         Ok(Some(Settled::Request(Position { seq: place.0, index: place.1 })))
+    }
+
+    /// Returns whether [`Self::settle`] would do something.
+    pub fn can_settle(&self) -> bool {
+        let is_waiting = |request: &Inserted| matches!(request.status, Status::Waiting | Status::Running);
+        self.batches.front().is_some_and(|open| {
+            open.settled == open.requests || self.requests.front().is_some_and(|request| !is_waiting(request))
+        })
+    }
+
+    /// The request that settles now has removed lanes. Some later requests may be of these lanes.
+    #[cold]
+    fn doubt_lanes<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) {
+        let ordinals = self.unsettled.settled()..;
+        for (ordinal, request) in ordinals.zip(&self.requests).skip(1) {
+            let lane = settle::lane_timestamp(executor, request.client);
+            if !request.barrier && !matches!(lane, Ok(Some(_))) {
+                self.doubtful.insert(ordinal);
+            }
+        }
+    }
+
+    /// Returns whether [`Self::settle`] would begin a batch.
+    pub fn begins_batch(&self) -> bool {
+        self.batches.front().is_some_and(|open| open.time_ns.is_none())
     }
 
     /// The oldest request is part of the state.
@@ -364,6 +356,7 @@ impl<R: Rules> Runs<R> {
     ) {
         let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
         let Some(request) = self.requests.pop_front() else { unreachable!("it was looked at") };
+        self.doubtful.remove(&self.unsettled.settled());
         self.reserved = self.reserved.saturating_sub(request.cost);
         if self.lanes.get(&request.client) == Some(&request.timestamp) {
             self.lanes.remove(&request.client);
@@ -410,6 +403,7 @@ impl<R: Rules> Runs<R> {
         self.batches.clear();
         self.requests.clear();
         self.lanes.clear();
+        self.doubtful.clear();
         self.reserved = 0;
         self.time_max = 0;
         self.under_way = 0;
@@ -426,9 +420,19 @@ impl<R: Rules> Runs<R> {
         &self.wrong
     }
 
+    /// Takes the wrong rules that were found since the last call.
+    pub fn take_wrong(&mut self) -> Vec<WrongRule> {
+        core::mem::take(&mut self.wrong)
+    }
+
     /// Returns what was counted.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Takes what was counted since the last call.
+    pub fn take_counters(&mut self) -> Counters {
+        core::mem::take(&mut self.counters)
     }
 
     /// Returns how many versions are kept.

@@ -2,5 +2,7 @@
 
 mod cases;
 mod engines;
+mod flaky;
 mod pairs;
 mod schedules;
+mod threads;

@@ -253,10 +253,22 @@ impl Shares {
         self.changes.clear();
     }
 
-    /// The overlay has been dropped. Calls `lane` with every lane that is not in the table any more, or is there
-    /// again in this slot.
-    pub(crate) fn forget(&mut self, mut lane: impl FnMut(ClientId, Option<u32>)) {
-        while let Some(change) = self.changes.pop() {
+    /// Returns the number of changes that the overlay's end may undo.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Returns whether a lane is among the changes from this number on that has gone.
+    pub(crate) fn has_freed(&self, from: usize) -> bool {
+        self.changes.iter().skip(from).any(|change| matches!(change, Change::Freed { .. }))
+    }
+
+    /// The changes from this number on have been dropped from the overlay. Calls `lane` with every lane that is not in
+    /// the table any more, or is there again in this slot.
+    pub(crate) fn forget(&mut self, from: usize, mut lane: impl FnMut(ClientId, Option<u32>)) {
+        while self.changes.len() > from
+            && let Some(change) = self.changes.pop()
+        {
             match change {
                 Change::Added { client, slot } => {
                     self.remove(client, slot);

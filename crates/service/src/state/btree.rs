@@ -10,6 +10,8 @@
 
 use alloc::vec::Vec;
 
+use crate::state::cells::Asking;
+use crate::state::elsewhere::CellContent;
 use crate::state::space::{PageRun, Space, pair, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -108,6 +110,16 @@ impl Tree {
     #[cold]
     fn cell<'v>(&self, view: &'v View<'_>, key: &[u8]) -> Result<Option<Value<'v>>, Stop> {
         let cell = view.entry(self.header, key)?;
+        if let Some(cells) = view.cells()
+            && cells.is_elsewhere()
+        {
+            return Ok(match cells.ask_for_key(&cell, self.header, key)? {
+                Asking::Own(content) => content.map(Value::Inline),
+                Asking::Found(CellContent::Bytes(bytes)) => Some(Value::Inline(bytes)),
+                Asking::Found(CellContent::Large(runs, len)) => Some(Value::Large(Large { len: *len, runs })),
+                Asking::Found(CellContent::Absent | CellContent::Sum(_)) => None,
+            });
+        }
         let written = view.cells().map_or(Ok(None), |cells| cells.entry(&cell))?;
         match written {
             Some(content) => Ok(content.map(Value::Inline)),
@@ -233,6 +245,11 @@ impl Large<'_> {
             let (first, count) = pair(run, 0).ok()?;
             Some(PageRun { first, count })
         })
+    }
+
+    /// Returns the description of the runs, and the length of the value.
+    pub(crate) fn parts(&self) -> (&[u8], usize) {
+        (self.runs, self.len)
     }
 
     fn copy_to(&self, view: &View<'_>, out: &mut Vec<u8>) -> Result<(), Stop> {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::page::PageStore;
 use crate::state::cell::{Below, Cell, CellRun, Change, Seen};
+use crate::state::elsewhere::{Asked, CellContent, CellLink, Told};
 use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
@@ -11,15 +12,79 @@ use crate::stop::Stop;
 #[derive(Debug)]
 pub(crate) struct Cells<'a> {
     run: &'a mut CellRun,
-    below: &'a dyn Below,
-    /// What has settled of a batch that is not merged yet.
-    overlay: &'a Overlay,
+    source: Source<'a>,
+}
+
+/// Where the cells are that a run has not written itself.
+#[derive(Debug)]
+enum Source<'a> {
+    Here {
+        below: &'a dyn Below,
+        /// What has settled of a batch that is not merged yet.
+        overlay: &'a Overlay,
+    },
+    /// At another thread.
+    Elsewhere {
+        link: &'a dyn CellLink,
+        told: Told,
+        /// The first page of the view.
+        first: u32,
+    },
+}
+
+/// The content of a key, for a run on another thread.
+#[derive(Debug)]
+pub(super) enum Asking<'v> {
+    /// The run has written it.
+    Own(Option<&'v [u8]>),
+    Found(&'v CellContent),
 }
 
 impl<'a> Cells<'a> {
     /// Returns the cells of the state under `overlay`, under what `below` tells of, under what `run` writes.
     pub(super) fn new(run: &'a mut CellRun, below: &'a dyn Below, overlay: &'a Overlay) -> Self {
-        Self { run, below, overlay }
+        Self { run, source: Source::Here { below, overlay } }
+    }
+
+    /// Returns cells that are asked for, one by one. `first` is the first page of the view.
+    pub(super) fn elsewhere(run: &'a mut CellRun, link: &'a dyn CellLink, first: u32) -> Self {
+        Self { run, source: Source::Elsewhere { link, told: Told::default(), first } }
+    }
+
+    /// Returns whether the cells are at another thread.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self.source, Source::Elsewhere { .. })
+    }
+
+    /// Asks for a cell, unless it was asked for before.
+    fn ask(&self, asked: Asked) -> Result<&CellContent, Stop> {
+        let Source::Elsewhere { link, told, .. } = &self.source else { return Err(self.fail()) };
+        if let Some(found) = told.get(&asked) {
+            return Ok(found);
+        }
+        let Some(answered) = link.ask(asked.clone()).filter(|answered| !answered.has_failed()) else {
+            return Err(self.fail());
+        };
+        for (cell, seen) in answered.notes() {
+            self.run.note(cell, *seen);
+        }
+        Ok(told.keep(asked, answered.into_found()?))
+    }
+
+    /// Returns the content of a key to a run on another thread.
+    pub(super) fn ask_for_key(
+        &self,
+        cell: &Cell,
+        tree: (u32, usize),
+        key: &[u8],
+    ) -> Result<Asking<'_>, Stop> {
+        if self.run.written(&Cell::Raw).is_some() {
+            return Err(self.fail());
+        }
+        if let Some(own) = self.run.written(cell) {
+            return Ok(Asking::Own(own));
+        }
+        self.ask(Asked::Key { tree, key: key.to_vec() }).map(Asking::Found)
     }
 
     /// Stops a run that does something without a meaning on cells.
@@ -35,9 +100,13 @@ impl<'a> Cells<'a> {
         if let Some(own) = self.run.written(cell) {
             return Some(own);
         }
-        let (seen, content) = match self.below.get(cell) {
+        let Source::Here { below, .. } = &self.source else {
+            self.run.fail();
+            return None;
+        };
+        let (seen, content) = match below.get(cell) {
             Some((seen, content)) => (seen, Some(content)),
-            None => (Seen::Settled(self.below.settled()), None),
+            None => (Seen::Settled(below.settled()), None),
         };
         self.run.note(cell, seen);
         content
@@ -60,7 +129,8 @@ impl<'a> Cells<'a> {
         zeros: &'v [u8],
         page: u32,
     ) -> Result<&'v [u8], Stop> {
-        match self.overlay.get(page) {
+        let Source::Here { overlay, .. } = &self.source else { return Err(self.fail()) };
+        match overlay.get(page) {
             Some(written) => Ok(written.unwrap_or(zeros)),
             None => Ok(base.get(page)?.unwrap_or(zeros)),
         }
@@ -73,7 +143,17 @@ impl<'a> Cells<'a> {
         zeros: &'v [u8],
         page: u32,
     ) -> Result<&'v [u8], Stop> {
-        match self.get(&Cell::Page(page)) {
+        let cell = Cell::Page(page);
+        if let Source::Elsewhere { first, .. } = &self.source {
+            if let Some(own) = self.run.written(&cell) {
+                return Ok(own.unwrap_or(zeros));
+            }
+            return match self.ask(Asked::Page(page - first))? {
+                CellContent::Bytes(bytes) => Ok(bytes),
+                CellContent::Absent | CellContent::Large(..) | CellContent::Sum(_) => Err(self.fail()),
+            };
+        }
+        match self.get(&cell) {
             Some(content) => Ok(content.unwrap_or(zeros)),
             None => self.settled(base, zeros, page),
         }
@@ -103,10 +183,26 @@ impl<'a> Cells<'a> {
         self.run.change(cell, change);
     }
 
-    /// Adds to a sum, of which the settled state has `settled`. `change` is the page as the view numbers it, the amount
-    /// and the bound. Returns whether the result is within the bound.
-    pub(super) fn add(&mut self, sum: (u32, usize), settled: u64, change: (u32, i64, u64)) -> bool {
-        let known = settled.checked_add_signed(self.below.sum(sum.0, sum.1));
+    /// Returns a sum without what this run has added, if it is within bounds. `settled` is what the settled state has;
+    /// `page` is the page as the view numbers it.
+    pub(super) fn known_sum(
+        &self,
+        sum: (u32, usize),
+        page: u32,
+        settled: impl FnOnce() -> Result<u64, Stop>,
+    ) -> Result<Option<u64>, Stop> {
+        match &self.source {
+            Source::Here { below, .. } => Ok(settled()?.checked_add_signed(below.sum(sum.0, sum.1))),
+            Source::Elsewhere { .. } => match self.ask(Asked::Sum(page, sum.1))? {
+                CellContent::Sum(known) => Ok(*known),
+                CellContent::Absent | CellContent::Bytes(_) | CellContent::Large(..) => Err(self.fail()),
+            },
+        }
+    }
+
+    /// Adds to a sum, which is `known` without what this run has added. `change` is the page as the view numbers it, the
+    /// amount and the bound. Returns whether the result is within the bound.
+    pub(super) fn add(&mut self, sum: (u32, usize), known: Option<u64>, change: (u32, i64, u64)) -> bool {
         self.run.add(sum, known, change)
     }
 

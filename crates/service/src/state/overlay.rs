@@ -19,13 +19,24 @@ pub(crate) struct Overlay {
     index: Index,
     /// The running operation, from 1 in each batch.
     operation: u32,
-    /// `entries` from here on were made by the running operation.
-    mark: usize,
+    /// `entries`, `undo` and `bytes` from here on are of the running operation.
+    mark: Mark,
+    /// The same of the request that settles, which can consist of several operations. None: requests are not undone one
+    /// by one.
+    request: Option<Mark>,
     undo: Vec<Undo>,
     /// Bytes that [`Undo::Bytes`] refers to.
     bytes: Vec<u8>,
     /// The cells that were written, while requests settle that ran ahead.
     trace: Option<Trace>,
+}
+
+/// A moment to which what was written can go back: the lengths of three lists.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    entries: usize,
+    undo: usize,
+    bytes: usize,
 }
 
 /// The cells that were written since the trace was taken last.
@@ -118,7 +129,46 @@ impl Overlay {
     #[inline]
     pub(crate) fn begin(&mut self, pool: &mut Pool) {
         self.operation += 1;
-        self.mark = self.entries.len();
+        if self.request.is_none() {
+            self.forget_undo(pool);
+        }
+        self.mark = self.now();
+    }
+
+    /// Starts the next request, with its first operation. Until it ends, it can be undone as a whole.
+    pub(crate) fn begin_request(&mut self, pool: &mut Pool) {
+        self.end_request();
+        self.begin(pool);
+        self.request = Some(self.mark);
+    }
+
+    /// Undoes the request, whatever operations it has begun.
+    pub(crate) fn undo_request(&mut self, pool: &mut Pool) {
+        if let Some(mark) = self.request {
+            self.go_back(mark, pool);
+            self.mark = mark;
+        }
+        self.end_request();
+    }
+
+    /// Ends the request: what it has written stays.
+    pub(crate) fn end_request(&mut self) {
+        self.request = None;
+    }
+
+    /// Undoes the running operation.
+    pub(crate) fn roll_back(&mut self, pool: &mut Pool) {
+        self.go_back(self.mark, pool);
+        // Of what is written now, the log knows nothing.
+        self.operation += u32::from(self.request.is_some());
+    }
+
+    fn now(&self) -> Mark {
+        Mark { entries: self.entries.len(), undo: self.undo.len(), bytes: self.bytes.len() }
+    }
+
+    #[inline]
+    fn forget_undo(&mut self, pool: &mut Pool) {
         self.bytes.clear();
         for undo in self.undo.drain(..) {
             if let Undo::Content { content: Some(page), .. } = undo {
@@ -127,9 +177,10 @@ impl Overlay {
         }
     }
 
-    /// Undoes the running operation.
-    pub(crate) fn roll_back(&mut self, pool: &mut Pool) {
-        while let Some(undo) = self.undo.pop() {
+    fn go_back(&mut self, mark: Mark, pool: &mut Pool) {
+        while self.undo.len() > mark.undo
+            && let Some(undo) = self.undo.pop()
+        {
             match undo {
                 Undo::Bytes { entry, offset, start, len } => {
                     if let Some(content) = &mut self.entries[entry].content {
@@ -143,8 +194,8 @@ impl Overlay {
                 }
             }
         }
-        self.bytes.clear();
-        for entry in self.entries.drain(self.mark..) {
+        self.bytes.truncate(mark.bytes);
+        for entry in self.entries.drain(mark.entries..) {
             self.index.remove(u64::from(entry.page));
             if let Some(page) = entry.content {
                 pool.give(page);
@@ -155,13 +206,14 @@ impl Overlay {
     /// Empties the overlay; each page goes to `take`.
     #[inline]
     pub(crate) fn drain(&mut self, pool: &mut Pool, mut take: impl FnMut(u32, Option<Page>, &mut Pool)) {
+        self.end_request();
         self.begin(pool);
         for entry in self.entries.drain(..) {
             take(entry.page, entry.content, pool);
         }
         self.index.clear();
         self.operation = 0;
-        self.mark = 0;
+        self.mark = Mark::default();
     }
 
     /// Drops everything.
@@ -360,6 +412,46 @@ mod tests {
             for page in 0..6 {
                 let expected = model.get(&page).copied().unwrap_or([0; BYTES]);
                 assert_eq!(read(&overlay, &base, page), expected, "seed {seed} merged page {page}");
+            }
+        }
+    }
+    /// A request is undone as a whole, whatever operations it has begun, rolled back or let stand; what earlier requests
+    /// have written stays.
+    #[test]
+    fn undoing_a_request_undoes_all_of_its_operations_and_no_more() {
+        for seed in 1..400 {
+            let mut random = Xorshift::new(seed);
+            let (mut overlay, mut base) = (Overlay::default(), Memory::new());
+            let mut pool = Pool::new(BYTES, 100);
+            base.replace(1, Some(pool.padded(&[7; BYTES]))).unwrap();
+            let mut model: Model = [(1, [7; BYTES])].into();
+            for _ in 0..=random.below(6) {
+                overlay.begin_request(&mut pool);
+                let before_request = model.clone();
+                let mut before = model.clone();
+                for _ in 0..random.below(12) {
+                    match random.below(5) {
+                        0 => {
+                            overlay.begin(&mut pool);
+                            before = model.clone();
+                        }
+                        1 => {
+                            overlay.roll_back(&mut pool);
+                            model = before.clone();
+                            // What is written now is a further part of the operation.
+                            before = model.clone();
+                        }
+                        _ => write_at_random(&mut random, &mut overlay, &base, &mut pool, &mut model),
+                    }
+                }
+                if random.below(2) == 0 {
+                    overlay.undo_request(&mut pool);
+                    model = before_request;
+                }
+                for page in 0..6 {
+                    let expected = model.get(&page).copied().unwrap_or([0; BYTES]);
+                    assert_eq!(read(&overlay, &base, page), expected, "seed {seed} page {page}");
+                }
             }
         }
     }

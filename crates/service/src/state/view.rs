@@ -3,6 +3,7 @@
 use crate::page::{Page, PageStore, Pool};
 use crate::state::cell::{Below, Cell, CellRun, Change};
 use crate::state::cells::Cells;
+use crate::state::elsewhere::CellLink;
 use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
@@ -62,6 +63,17 @@ impl<'a> View<'a> {
         (first, count): (u32, u32),
     ) -> Self {
         Self { base, layer: Layer::Cells(Cells::new(run, below, overlay)), zeros, first, count }
+    }
+
+    /// Returns a view on cells that are at another thread. Its pages are asked for, so `empty` has none.
+    pub(crate) fn elsewhere(
+        empty: &'a dyn PageStore,
+        link: &'a dyn CellLink,
+        run: &'a mut CellRun,
+        zeros: &'a [u8],
+        (first, count): (u32, u32),
+    ) -> Self {
+        Self { base: empty, layer: Layer::Cells(Cells::elsewhere(run, link, first)), zeros, first, count }
     }
 
     /// Returns the size of a page, in bytes.
@@ -229,22 +241,28 @@ impl<'a> View<'a> {
     /// As [`Self::write`].
     #[inline]
     pub fn add(&mut self, page: u32, at: usize, delta: i64, max: u64) -> Result<bool, Stop> {
-        let old = |bytes: &[u8]| {
-            let number: &[u8; 8] = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
-            Ok::<u64, Stop>(u64::from_le_bytes(*number))
-        };
-        let absolute = self.absolute(page)?;
-        if let Layer::Cells(cells) = &mut self.layer {
-            let settled = old(cells.settled(self.base, self.zeros, absolute)?)?;
-            return Ok(cells.add((absolute, at), settled, (page, delta, max)));
+        if self.is_on_cells() {
+            let (known, absolute) = (self.known_sum(page, at)?, self.absolute(page)?);
+            let Layer::Cells(cells) = &mut self.layer else { return Ok(false) };
+            return Ok(cells.add((absolute, at), known, (page, delta, max)));
         }
-        let Some(sum) = old(self.page(page)?)?.checked_add_signed(delta).filter(|sum| *sum <= max) else {
+        let Some(sum) = number(self.page(page)?, at)?.checked_add_signed(delta).filter(|sum| *sum <= max)
+        else {
             return Ok(false);
         };
         let is_inside = self.enter_tree();
         let written = self.write(page, at, &sum.to_le_bytes());
         self.leave_tree(is_inside, None);
         written.map(|()| true)
+    }
+
+    /// Returns a sum to a run on cells, without what the run itself has added. None: it is out of bounds.
+    #[cold]
+    pub(crate) fn known_sum(&self, page: u32, at: usize) -> Result<Option<u64>, Stop> {
+        let absolute = self.absolute(page)?;
+        let cells = self.cells().ok_or(Stop::Corrupt)?;
+        let settled = || number(cells.settled(self.base, self.zeros, absolute)?, at);
+        cells.known_sum((absolute, at), page, settled)
     }
 
     /// Returns whether a step of the service's own is left to settling, because this is a run on cells.
@@ -339,4 +357,11 @@ impl<'a> View<'a> {
     fn absolute(&self, page: u32) -> Result<u32, Stop> {
         if page < self.count { Ok(self.first + page) } else { Err(Stop::Corrupt) }
     }
+}
+
+/// Returns the number of 8 bytes at `at` in a page.
+#[inline]
+fn number(page: &[u8], at: usize) -> Result<u64, Stop> {
+    let number: &[u8; 8] = page.get(at..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
+    Ok(u64::from_le_bytes(*number))
 }

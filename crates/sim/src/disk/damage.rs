@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use quorate_process::storage::io::DiskIo as _;
+use quorate_process::storage::io::{DiskFile as _, DiskIo as _};
+use quorate_process::storage::pages::PageWriter;
+use quorate_service::image::Checker;
+use quorate_wire::digest::Domains;
 
 use super::Disk;
-use super::files::{LOG_ENDING, SECTOR};
+use super::files::{LOG_ENDING, SECTOR, SimFiles};
 use super::spoil::{Damage, Spoiled};
 
 /// The bytes of a commit's head that its checksum covers, or that are the checksum.
@@ -66,8 +69,8 @@ impl Disk {
     fn rot(&mut self, how: u64, spared: &BTreeSet<u32>) -> bool {
         let Some(writers) = &self.writers else { return false };
         let len = writers.pages.page_bytes();
-        let slots: Vec<(u32, u32)> =
-            writers.pages.slots().filter(|(page, _)| !spared.contains(page)).collect();
+        let slots = writers.pages.slots().map(|(label, slot)| (label.page, slot));
+        let slots: Vec<(u32, u32)> = slots.filter(|(page, _)| !spared.contains(page)).collect();
         let (Some((page, slot)), Some((_, other))) = (self.faults.pick(&slots), self.faults.pick(&slots))
         else {
             return false;
@@ -84,6 +87,29 @@ impl Disk {
             _ => bytes[at + bit / 8] ^= 1 << (bit % 8),
         });
         true
+    }
+
+    /// A page of the state is damaged in the memory of the process, which may write it to its disk (B21).
+    pub fn note_wrong_memory(&mut self) {
+        self.is_memory_wrong = true;
+    }
+
+    /// An image has been sealed. If memory was wrong, the image may have pages that are not what their labels say:
+    /// they are damaged, although no disk has done that.
+    pub(super) fn look_at_image(&mut self, pages: &PageWriter<SimFiles>) {
+        if !self.is_memory_wrong {
+            return;
+        }
+        let mut checker = Checker::new(Domains::new(self.owner.cluster));
+        let mut content = vec![0; pages.page_bytes()];
+        for (label, slot) in pages.slots() {
+            let at = u64::from(slot) * u64::try_from(content.len()).unwrap_or(u64::MAX);
+            let read = self.files.open_to_read(PAGES).and_then(|file| file.read_at(&mut content, at));
+            if read.is_ok() && !checker.fits(&label, &content) {
+                self.rotten.insert(slot, label.page);
+                self.spoiled.pages = true;
+            }
+        }
     }
 
     /// Returns the pages of the newest image that are damaged.

@@ -2,11 +2,13 @@
 //!
 //! A write is in the file at once, and durable with the next sync of the file. The name of a file is durable with the
 //! next sync of its directory. A crash keeps everything that is durable. Of the rest it keeps all sectors, none,
-//! those in front, or any; one sector may be torn. Of the changes of names it keeps the first ones. A sync may fail.
-//! Afterwards nobody knows what is durable, as after a crash.
+//! those in front, those behind, or any; one sector may be torn. Of the changes of names it keeps the first ones.
+//!
+//! A sync may fail. Then what was not durable can be read, and no later sync makes it so, as in a kernel that takes
+//! what it could not write for written ([`DiskIo::settle`] drops it). A process that is killed leaves all as it is.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
@@ -26,6 +28,8 @@ struct Content {
     /// The sectors that were written since the last sync, as they were before.
     before: BTreeMap<usize, [u8; SECTOR]>,
     durable_len: usize,
+    /// A sync has failed: those of these sectors that are not written again never become durable.
+    failed: BTreeSet<usize>,
     /// The places that were written, with their lengths: where damage may strike.
     writes: BTreeMap<usize, usize>,
 }
@@ -51,6 +55,8 @@ pub enum Remains {
     Nothing,
     /// Sectors in front, and half of the next one.
     Torn,
+    /// Sectors behind, and none in front.
+    Behind,
 }
 
 /// A change of names that is not durable yet.
@@ -167,6 +173,12 @@ impl SimFiles {
         self.0.borrow().page_faults
     }
 
+    /// The process has been killed: what it has written can be read, and is no more durable than it was.
+    pub fn kill(&self) {
+        let mut inner = self.0.borrow_mut();
+        (inner.fuse, inner.fails_sync) = (None, false);
+    }
+
     /// The power has gone.
     pub fn crash(&self, rng: &mut Rng, remains: Remains) {
         let mut inner = self.0.borrow_mut();
@@ -213,7 +225,8 @@ impl Content {
     fn write(&mut self, bytes: &[u8], at: usize) {
         let end = at + bytes.len();
         for sector in at / SECTOR..end.div_ceil(SECTOR) {
-            let Self { bytes, before, .. } = self;
+            let Self { bytes, before, failed, .. } = self;
+            failed.remove(&sector);
             before.entry(sector).or_insert_with(|| {
                 let mut was = [0; SECTOR];
                 let from = (sector * SECTOR).min(bytes.len());
@@ -230,14 +243,30 @@ impl Content {
     }
 
     fn sync(&mut self) {
-        self.before.clear();
+        self.before.retain(|sector, _| self.failed.contains(sector));
         self.durable_len = self.bytes.len();
+    }
+
+    fn fail_sync(&mut self) {
+        self.failed.extend(self.before.keys());
+    }
+
+    fn settle(&mut self) {
+        self.sync();
+        for (sector, was) in core::mem::take(&mut self.before) {
+            let from = (sector * SECTOR).min(self.bytes.len());
+            let end = self.bytes.len().min(from + SECTOR);
+            self.bytes[from..end].copy_from_slice(&was[..end - from]);
+        }
+        self.failed.clear();
     }
 
     fn crash(&mut self, rng: &mut Rng, remains: Remains) {
         let mut sectors: Vec<(usize, [u8; SECTOR])> = core::mem::take(&mut self.before).into_iter().collect();
         let mut torn = usize::MAX;
+        self.failed.clear();
         match remains {
+            Remains::Behind => sectors.truncate(rng.index(sectors.len() + 1)),
             Remains::Nothing => self.bytes.truncate(self.durable_len),
             Remains::Torn => {
                 // Only sectors with something new can be torn.
@@ -346,6 +375,14 @@ impl DiskIo for SimFiles {
         Ok(())
     }
 
+    fn settle(&self, name: &str) -> Result<(), DiskError> {
+        let file = self.open_to_read(name)?;
+        if let Some(content) = self.0.borrow_mut().contents.get_mut(&file.id) {
+            content.settle();
+        }
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
         let mut inner = self.0.borrow_mut();
         inner.change(DiskAction::Sync, dir)?;
@@ -411,6 +448,10 @@ impl DiskFile for SimFile {
 
     fn sync(&self) -> Result<(), DiskError> {
         if core::mem::take(&mut self.files.0.borrow_mut().fails_sync) {
+            self.change(DiskAction::Sync, |content, _| {
+                content.fail_sync();
+                Some(())
+            })?;
             return Err(error(DiskErrorKind::Failed, DiskAction::Sync, &self.name));
         }
         self.change(DiskAction::Sync, |content, _| {
@@ -440,6 +481,7 @@ impl DiskFile for SimFile {
             content.durable_len = content.durable_len.min(content.bytes.len());
             let (end, sectors) = (content.bytes.len(), content.bytes.len().div_ceil(SECTOR));
             content.before.retain(|sector, _| *sector < sectors);
+            content.failed.retain(|sector| *sector < sectors);
             content.writes.retain(|at, len| *at + *len <= end);
             Some(())
         })

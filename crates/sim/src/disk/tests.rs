@@ -1,6 +1,7 @@
 //! What a disk keeps, and what it does not.
 
 use quorate_process::DiskQueue as _;
+use quorate_process::storage::io::DiskIo as _;
 use quorate_service::Options;
 use quorate_service::kv::Kv;
 use quorate_wire::{ClusterId, ReplicaId};
@@ -145,6 +146,31 @@ fn a_full_disk_and_a_failing_one() {
     host.disk.crash(PowerCut::BeforeWrite);
     let Past::Log { records, .. } = host.start() else { panic!("amnesia") };
     assert_eq!(records.len(), 2);
+}
+
+/// GC-4: a full disk makes room by a cut of the log. If a sync fails in that time, the process ends, too.
+#[test]
+fn a_sync_that_fails_while_a_full_disk_makes_room_ends_the_process() {
+    let mut host = Host::new(1);
+    let fill = |host: &mut Host, records: u64| {
+        for i in 1..records {
+            host.side.append(Lsn(i), &[9; 3000]);
+            host.side.pour(&mut host.disk, true);
+            assert_eq!(host.sync(), Some(Lsn(i)));
+        }
+    };
+    fill(&mut host, 60);
+    host.disk.inbox.cut_log(SeqNum(4));
+    assert_eq!(host.sync(), None);
+    fill(&mut host, 10);
+    let spares = host.disk.files.list("log").unwrap();
+    assert!(spares.iter().any(|file| file.starts_with("spare-")), "{spares:?}");
+    host.write(1..3);
+    host.disk.inbox.cut_log(SeqNum(4));
+    host.disk.set_space(Space::None);
+    host.disk.set_failing(true);
+    let (serial, _) = host.disk.begin_log_job().unwrap();
+    assert!(matches!(host.disk.end_log_job(serial), Ended::Failed));
 }
 
 /// GC-2: what comes during a sync makes the next commit. The end of the log is noted when nothing comes.

@@ -1,15 +1,18 @@
 //! Time in which no primary is to blame, so the view stays, or nearly so: a process waits for an operation that it
-//! executes, or for the disk (H11, H12); or no request is there.
+//! executes, or for the disk (H11, H12); or no request is there. Or workers execute requests side by side (X1, X2).
 
 use quorate_pbft::config::{Config, Durability, MS};
-use quorate_wire::ReplicaId;
+use quorate_wire::{Kind, ReplicaId};
 
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
 use crate::app::KvApp;
 use crate::disk::Pace;
 use crate::setup::Setup;
+use crate::work::Workers;
 use crate::world::{Load, World};
+
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -67,6 +70,54 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("idle in view 1")])
     .views_max(|_| 1)
     .play(idle),
+    Scenario::new(
+        "h11_vote_durable_in_the_next_view",
+        &["H11"],
+        "A vote becomes durable when its view has ended, and the next view has the same batch: it is no vote there (ADR 5)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("its vote is not durable in either view")])
+    .with(|setup| {
+        let config = Config {
+            durability: Durability::Sync,
+            piggyback: false,
+            request_timeout_min_ns: 3_000 * MS,
+            request_timeout_max_ns: 4_000 * MS,
+            ..setup.config
+        };
+        Setup { config, ..setup }
+    })
+    .play(durable_later),
+    Scenario::new(
+        "x1_requests_are_wrongly_called_independent",
+        &["X1"],
+        "The rules leave out the key of an addition: replicas find it, and their states stay equal (PX-B, PX-C)",
+    )
+    .sizes(&[4])
+    .expects(&[
+        Expect::Count("a wrong rule is found", |counters| {
+            counters.faults.get(WRONG_RULE).copied().unwrap_or_default()
+        }),
+        Expect::Count("a request runs again", |counters| counters.runs().again),
+    ])
+    .with(|setup| workers(setup, Workers::misled_and_forgiven))
+    .play(|stage| {
+        stage.busy(300)?;
+        stage.quiet()
+    }),
+    Scenario::new(
+        "x2_every_request_depends_on_every_other",
+        &["X2"],
+        "40 lanes add to one number again and again: each result is right, and everything is answered (PX-1, PX-2)",
+    )
+    .sizes(&[4])
+    .expects(&[
+        Expect::Count("a request runs again", |counters| counters.runs().again),
+        Expect::Count("a reply leaves early", |counters| counters.runs().early),
+        Expect::Noted("800 additions"),
+    ])
+    .with(|setup| workers(Setup { clients: 4, lanes: 10, ..setup }, Workers::mixed))
+    .play(additions),
 ];
 
 /// Every lane asks without a pause, until this number of operations have their results.
@@ -117,4 +168,56 @@ fn two_disks(stage: &mut Stage, pace: Pace) {
         let h = stage.world.host_of(id);
         stage.world.set_disk(h, pace);
     }
+}
+
+/// The count of wrong rules that were found.
+const WRONG_RULE: &str = "wrong rule found";
+
+fn workers(setup: Setup, kind: fn(u64) -> Workers) -> Setup {
+    let config = Config { tentative: false, ..setup.config };
+    let workers = Workers { run_ns: (1_000, 2 * MS), hangs: 0, ..kind(setup.seed) };
+    Setup { config, lanes: setup.lanes.max(8), workers: Some(workers), ..setup }
+}
+
+fn additions(stage: &mut Stage) -> Ended {
+    for _ in 0..20 {
+        for (c, l) in (0..4).flat_map(|c| (0..10).map(move |l| (c, l))) {
+            stage.ask(c, l, "incr n 1");
+        }
+        let answered = |w: &mut World<KvApp>| w.outstanding().0 == 0;
+        stage.until("the additions", 20_000 * MS, answered)?;
+    }
+    let sum = stage.answer(0, 0, "get n", 5_000 * MS)?;
+    stage.require(sum == "ok 800", format!("800, not {sum}"))?;
+    stage.note("800 additions");
+    Ok(())
+}
+
+fn durable_later(stage: &mut Stage) -> Ended {
+    let (r2, r3) = ([ReplicaId(2)], ReplicaId(3));
+    let fast = [ReplicaId(0), ReplicaId(1), ReplicaId(2)];
+    stage.busy(10)?;
+    stage.quiet()?;
+    stage.pass(200 * MS)?;
+    let next = stage.world.committed() + 1;
+    // r3's vote for a batch is on its way to the disk when the view ends, and r2 does not hear of the next one.
+    let h3 = stage.world.host_of(r3);
+    stage.world.set_disk(h3, Pace { low_ns: 900 * MS, high_ns: 900 * MS });
+    stage.mute_all(&[Kind::Commit, Kind::Committed]);
+    let all = stage.all();
+    stage.mute(Kind::NewView, &all, &r2);
+    stage.ask(0, 0, "incr n 1");
+    stage.until("it has prepared", 500 * MS, move |w| {
+        fast.iter().all(|id| w.checkers.facts(*id).prepared.contains_key(&next))
+    })?;
+    stage.world.crash(0);
+    stage.world.restart_later(0, MS);
+    stage.until_entered(&[ReplicaId(1), r3], 1, 700 * MS)?;
+    let prepared = stage.world.checkers.facts(r3).prepared.get(&next).copied();
+    stage.require(prepared.is_none_or(|(view, _)| view.0 == 0), "it has prepared in view 1 already")?;
+    stage.note("its vote is not durable in either view");
+    stage.pass(1_500 * MS)?;
+    stage.mend();
+    stage.world.set_disk(h3, Pace::FAST);
+    stage.until_executed(&[ReplicaId(1), r3], next, 10_000 * MS)
 }

@@ -9,9 +9,10 @@ use super::liars::lives::Keeper;
 use super::network::together;
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
+use crate::app::KvApp;
 use crate::disk::files::Space;
 use crate::disk::{Damage, Pace};
-use crate::world::Load;
+use crate::world::{Load, World};
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -52,6 +53,17 @@ pub const SCENARIOS: &[Scenario] = &[
         Expect::Count("rotten images", |c| c.faults.get("rotten image").copied().unwrap_or(0)),
     ])
     .play(|stage| damaged(stage, &[Damage::BitRot, Damage::ImageRot])),
+    Scenario::new(
+        "b21_wrong_page_in_an_image",
+        &["B21"],
+        "A page is corrupted in memory and copied into an image: a start takes what is good, and fetches the rest",
+    )
+    .expects(&[
+        RESTARTED,
+        TRANSFERRED,
+        Expect::Count("images lost", |c| c.disk.get("images lost").copied().unwrap_or(0)),
+    ])
+    .play(wrong_memory),
     Scenario::new(
         "h5_bad_sectors",
         &["H5"],
@@ -302,4 +314,23 @@ fn damaged(stage: &mut Stage, how: &[Damage]) -> Ended {
         stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
     }
     Ok(())
+}
+
+/// Pages of the last replica's state are corrupted in its memory until an image on its disk has one of them.
+fn wrong_memory(stage: &mut Stage) -> Ended {
+    stage.busy(5)?;
+    let h = stage.cluster().n() - 1;
+    stage.world.set_load(Load::Busy(0, 2 * MS));
+    let is_rotten = move |w: &mut World<KvApp>| w.hosts[h].disk.is_rotten();
+    let shown = (0..40).any(|byte| {
+        for page in 0..8 {
+            stage.world.damage_state(h, page | (8 * byte) << 16);
+        }
+        stage.until("an image has a corrupted page", 40 * MS, is_rotten).is_ok()
+    });
+    stage.require(shown, "no image has a corrupted page")?;
+    stage.world.crash(h);
+    stage.world.restart_later(h, 5 * MS);
+    stage.busy(20)?;
+    stage.until("it is repaired", REJOIN_NS, |w| w.core_facts().all(|f| !f.damaged && !f.diverged))
 }

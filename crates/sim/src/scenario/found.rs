@@ -105,26 +105,6 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(clock_behind),
     Scenario::new(
-        "l32_starts_again_while_another_is_paused",
-        &["L32"],
-        "The primary is killed under load and starts again far behind, while another replica is paused: it catches up (SM-1)",
-    )
-    .sizes(&[4])
-    .expects(&[VIEW_CHANGES, Expect::Noted("far behind")])
-    .views_max(|_| 1)
-    .with(|setup| {
-        let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
-        let config = Config {
-            checkpoint_interval: usual.checkpoint_interval,
-            window: usual.window,
-            client_timeout_max_ns: usual.client_timeout_max_ns,
-            view_timeout_max_ns: usual.view_timeout_max_ns,
-            ..setup.config
-        };
-        Setup { config, clients: 1, lanes: 20, ..setup }
-    })
-    .play(starts_again_far_behind),
-    Scenario::new(
         "l7_restart_before_the_votes_of_a_new_view",
         &["L7"],
         "A backup restarts after a NEW-VIEW and before its votes for what that took over: it fetches and votes (D4)",
@@ -227,6 +207,21 @@ pub const SCENARIOS: &[Scenario] = &[
         let again = stage.evidence().watched().next().unwrap_or(0) - began;
         stage.require(again == 0, "its disk is good, and it has announced that it lost its memory")
     }),
+    Scenario::new(
+        "l16_stable_beyond_a_repair",
+        &["L16"],
+        "While a wrong state is repaired, a later checkpoint becomes stable there: the repair does not end below it (I6)",
+    )
+    .expects(&[
+        Expect::Milestone("diverged", |_, m| matches!(m, Milestone::Diverged { .. })),
+        Expect::Noted("stable beyond the repair"),
+        TRANSFERRED,
+    ])
+    .with(|setup| {
+        let config = Config { request_timeout_min_ns: 1_000 * MS, request_timeout_max_ns: 2_000 * MS, ..setup.config };
+        Setup { config, ..setup }
+    })
+    .play(stable_beyond_a_repair),
 ];
 
 /// A liar is cleaned, and has rejoined in time.
@@ -394,17 +389,44 @@ fn clock_behind(stage: &mut Stage) -> Ended {
     stage.busy(20)
 }
 
-fn starts_again_far_behind(stage: &mut Stage) -> Ended {
-    stage.world.set_load(Load::Busy(0, 1_000));
-    stage.pass(100 * MS)?;
-    stage.world.crash(0);
-    let missed = stage.executed(ReplicaId(1));
-    stage.until("another view", 1_000 * MS, |w| highest_view(w) > 0)?;
-    stage.until_executed(&[ReplicaId(1), ReplicaId(2)], missed + 400, 5_000 * MS)?;
-    stage.note("far behind");
-    stage.world.pause(3, 60_000 * MS);
-    stage.world.restart(0);
-    stage.world.set_load(Load::Idle);
-    // Nothing can be agreed without it. A view change has taken its time before, and clients wait for a while.
-    stage.until("every request answered", 1_000 * MS, |w| w.outstanding().0 == 0)
+fn stable_beyond_a_repair(stage: &mut Stage) -> Ended {
+    let all = stage.all();
+    let victim = all[all.len() - 1];
+    let h = stage.world.host_of(victim);
+    stage.answer(1, 0, "incr y 1", 5_000 * MS)?;
+    stage.fill(&all, 8)?;
+    stage.until("all are stable", 2_000 * MS, |w| w.core_facts().all(|facts| facts.stable.0 == 8))?;
+    // The last reply to c1, in the first place of the first page. The page is written at 9, this place at 17.
+    stage.world.damage_state(h, in_the_first_page(40));
+    for (number, by_ns) in [(16, 300 * MS), (0, 500 * MS)] {
+        let delay = Delay { kind: Kind::Checkpoint, from: None, numbers: Some((number, 24)), by_ns };
+        stage.world.network.schedule.delay(delay);
+    }
+    stage.fill(&all, 16)?;
+    stage.answer(1, 0, "incr y 1", 5_000 * MS)?;
+    stage.fill(&all, 24)?;
+    let diverged = move |w: &mut crate::world::World<_>| w.checkers.facts(victim).diverged;
+    stage.until("it sees that 16 is wrong", 2_000 * MS, diverged)?;
+    for kind in [Kind::MetaData, Kind::Data] {
+        stage.mute(kind, &all, &[victim]);
+    }
+    let facts = stage.world.checkers.facts(victim);
+    stage.require(facts.transferring && facts.stable.0 < 24, "it repairs 16, and 24 is not stable there")?;
+    // All that was wrong has been written since: with 24 for its target the repair has nothing to fetch.
+    stage.until("24 is stable there", 2_000 * MS, move |w| w.checkers.facts(victim).stable.0 >= 24)?;
+    stage.note("stable beyond the repair");
+    stage.mend();
+    stage.until("the repair is over", 5_000 * MS, move |w| !w.checkers.facts(victim).transferring)?;
+    stage.busy(20)
+}
+
+/// Returns the choice of a damage that hits this byte of the first page, however many pages there are, up to 40.
+fn in_the_first_page(byte: u64) -> u64 {
+    let common = (1..=40_u64).fold(1, |all, n| all / gcd(all, n) * n);
+    let fits = |choice: &u64| (choice >> 16) % 512 >= byte && (choice >> 16) % 512 < byte + 16;
+    (1..1_000).map(|times| times * common).find(fits).unwrap_or(0)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,7 +1,7 @@
 //! What the network may do to frames and links (N1-N9). Slow-loris and half-open connections come with
 //! sockets: here there are none.
 
-use quorate_pbft::config::MS;
+use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::{Milestone, Recipient, Reject};
 use quorate_wire::frame::Frame;
 use quorate_wire::{Kind, ReplicaId, ViewNum};
@@ -12,6 +12,7 @@ use crate::adversary::client::Forgery;
 use crate::adversary::{Fate, Liar, Lie, Said};
 use crate::network::{NodeId, Profile};
 use crate::rng::Rng;
+use crate::setup::Setup;
 use crate::world::Load;
 
 /// A tenth, in frames per million.
@@ -188,6 +189,33 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[Expect::Door("malformed"), Expect::Door("wrong-digest")])
     .with(|setup| setup.lying_primaries(|| WildBodies)),
+    Scenario::new(
+        "n1_time_outs_too_short",
+        &["N1"],
+        "Frames get lost and time-outs are short, so that each view executes some batches and is left: views last longer (TM-3)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES])
+    // They come to view 4 to 8. If the time-outs stayed as they are, most runs would come to view 13 to 34.
+    .views_max(|_| 12)
+    .with(|setup| {
+        let config = Config {
+            checkpoint_interval: 256,
+            window: 1024,
+            piggyback_ns: MS,
+            fetch_retry_ns: 10 * MS,
+            null_batch_ns: 10 * MS,
+            request_timeout_min_ns: 20 * MS,
+            request_timeout_max_ns: 20 * MS,
+            ..setup.config
+        };
+        Setup { config, network: Profile { loss: TENTH / 2, ..setup.network }, lanes: 4, ..setup }
+    })
+    .play(|stage| {
+        stage.world.set_load(Load::Busy(0, 2 * MS));
+        stage.until("the batches", 120_000 * MS, |w| w.committed() >= 600)?;
+        stage.quiet()
+    }),
 ];
 
 /// Returns a good network in which this many frames per million are up to `ns` late.

@@ -1,14 +1,21 @@
 //! Clients that are added and removed by ordered operations (EX-3).
 
-use quorate_pbft::config::MS;
+use quorate_pbft::config::{Config, MS};
+use quorate_pbft::step::Milestone;
+use quorate_wire::{Kind, ReplicaId};
 
 use super::row::{Expect, Scenario};
-use super::stage::highest_view;
+use super::stage::{Ended, Stage, highest_view};
 use crate::setup::Setup;
 use crate::world::World;
 
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+const ROLLED_BACK: Expect =
+    Expect::Milestone("rolled-back", |_, m| matches!(m, Milestone::RolledBack { .. }));
+
 /// The scenarios.
-pub const SCENARIOS: &[Scenario] = &[Scenario::new(
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
     "c8_clients_come_and_go",
     &["C8"],
     "Clients are added and removed by ordered operations, during a state transfer and a view change",
@@ -79,4 +86,42 @@ pub const SCENARIOS: &[Scenario] = &[Scenario::new(
     let known = |world: &mut World<_>| correct.iter().all(|h| world.guests_of(*h) == [0, 1]);
     stage.until("c2 is known nowhere", 20_000 * MS, known)?;
     stage.finish()
-})];
+}),
+    Scenario::new(
+        "c8_order_rolled_back",
+        &["C8"],
+        "An order to add a client is executed tentatively, rolled back, and executed again in the next view (TE-4)",
+    )
+    .expects(&[VIEW_CHANGES, Expect::Noted("executed tentatively"), ROLLED_BACK])
+    .with(|setup| {
+        let config = Config { piggyback: false, tentative: true, ..setup.config };
+        Setup { config, clients: 2, founders: Some(1), ..setup }
+    })
+    .play(order_rolled_back),
+];
+
+fn order_rolled_back(stage: &mut Stage) -> Ended {
+    let r0 = [ReplicaId(0)];
+    let backups = stage.all_but(&r0);
+    stage.answer(0, 0, "put x 1", 5_000 * MS)?;
+    stage.pass(100 * MS)?; // that one has committed
+    stage.mute_all(&[Kind::Commit, Kind::Committed]);
+    let next = stage.world.committed() + 1;
+    stage.ask(0, 0, "add c1");
+    let ahead = backups.clone();
+    stage.until("it is executed tentatively", 90 * MS, move |w| {
+        let tentative = |id: &ReplicaId| w.checkers.facts(*id).tentative.as_ref().map(|(seq, _)| seq.0);
+        ahead.iter().all(|id| tentative(id) == Some(next))
+    })?;
+    stage.note("executed tentatively");
+    stage.isolate(&r0);
+    stage.ask(0, 1, "put y 1");
+    // No COMMIT reaches one that has not left the view yet.
+    let left = move |w: &mut World<_>| backups.iter().all(|id| w.checkers.facts(*id).view.0 > 0);
+    stage.until("all have left the view", 20_000 * MS, left)?;
+    stage.mend();
+    stage.until_view(1, 20_000 * MS)?;
+    stage.until("it is answered", 10_000 * MS, |w| w.outstanding().0 == 0)?;
+    let said = stage.answer(0, 0, "add c1", 10_000 * MS)?;
+    stage.require(said == "ok, already", format!("add c1 a second time: {said}"))
+}

@@ -143,7 +143,11 @@ fn place_given_away(stage: &mut Stage) -> Ended {
         ask(stage, a, lane, 3_000 + u64::from(lane))?;
     }
     ask(stage, a, LANES, 3_100)?;
-    // Who restarts knows of the lanes that the state has, and of no other.
+    // A replica that restarts from the next checkpoint knows of the lanes that the state has, and of no other.
+    for _ in 0..10 {
+        stage.answer(0, 0, "put x 3", 5_000 * MS)?;
+    }
+    stage.pass(300 * MS)?;
     for h in 0..stage.cluster().n() {
         stage.world.crash(h);
         stage.world.restart_later(h, MS);

@@ -29,6 +29,7 @@ use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
 use crate::setup::{Keys, Setup};
 use crate::summary::Counters;
+use crate::work::Work;
 
 /// Returns the places of a world: those of the replicas, and one for each client. The addresses mean nothing.
 fn directory(cluster: Cluster, clients: usize) -> Directory {
@@ -57,6 +58,7 @@ impl<A: App> World<A> {
     /// Returns a world in which nothing has happened yet. Its replicas start with the first events.
     pub fn new(app: A, setup: Setup) -> Self {
         let Setup { seed, config, .. } = &setup;
+        assert!(setup.workers.is_none() || !config.tentative, "workers run committed batches only (PX-7)");
         let cluster = config.cluster;
         let mut keys_rng = Rng::new(*seed, Concern::Keys);
         let keys = Keys::new(&mut keys_rng, cluster, setup.clients);
@@ -116,10 +118,7 @@ impl<A: App> World<A> {
             hash: TraceHash::new(),
             trace: None,
             evidence: None,
-            task_time: setup.task_time,
-            request_ns: setup.request_ns,
-            inline: setup.inline,
-            task_rng: Rng::new(*seed, Concern::Executor),
+            work: Work::new(*seed, setup.task_time, setup.request_ns, setup.inline, setup.workers.clone()),
             adversary_rng: Rng::new(*seed, Concern::Adversary),
             keys_rng,
             page_bytes: setup.page_bytes,

@@ -6,9 +6,9 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::record::{self, Record};
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::{Restart, Resume};
+use quorate_process::INCARNATION_RANDOM_BITS;
 use quorate_process::storage::io::DiskError;
 use quorate_process::storage::recover::Past;
-use quorate_process::{Execution, INCARNATION_RANDOM_BITS};
 use quorate_service::Executor;
 use quorate_wire::codec::Reader;
 use quorate_wire::digest::Domains;
@@ -103,32 +103,31 @@ impl<A: App> World<A> {
         // The same secrets for a replica's second copy, new ones for each life.
         let entropy = Rng::nth(self.seed ^ (u64::from(life) << 32), Concern::Keys, id.index()).bytes();
         let wall_ns = self.now(h).wall_ns.max(self.hosts[h].key_time + 1);
-        let door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, wall_ns);
+        let mut door = self.keys.door(Principal::Replica(id), self.config.cluster, entropy, wall_ns);
         self.hosts[h].key_time = door.key_time();
         let recorder = self
             .recorded
             .contains(&id)
             .then(|| Recorder::new(id, &self.config, &resume, RECORDING_BYTES_MAX));
         let core = self.core(h, resume);
-        let mut door = door;
         if self.founders.is_some() {
             // Only the state says who may come in.
             for client in 1..=self.clients_max {
                 door.remove_client(ClientId::new(u64::try_from(client).unwrap_or(u64::MAX), 0));
             }
         }
-        let takes_time = self.task_time.1 > 0 || self.request_ns > 0;
-        let execution = match (takes_time, self.inline) {
-            (false, _) => Execution::Inline,
-            (true, true) => Execution::ServiceDeferred,
-            (true, false) => Execution::Deferred,
-        };
         let disk = DiskSide::new(&self.hosts[h].disk, self.log_bytes_max);
         let process: HostProcess<A::Service> =
             HostProcess::new(id, &self.config, core, door, self.directory.clone(), executor, disk);
         let keys = Box::new(self.keys.clone());
-        let process = process.with_execution(execution).with_keys(keys).with_old_views().unpacked();
-        let mut process = process.with_image_pace(self.image_pace);
+        let process = process.with_execution(self.work.execution()).with_keys(keys);
+        let mut process = process.with_old_views().unpacked().with_image_pace(self.image_pace);
+        if let Some(parallel) = self.work.parallel(id.index(), self.app.service()) {
+            process = match process.with_workers(parallel) {
+                Ok(process) => process,
+                Err(error) => unreachable!("the rules of a service are symmetric: {error}"),
+            };
+        }
         process.admit_clients(true);
         process.endpoint_mut().tick_from(self.hosts[h].clock.mono(self.at));
         let host = &mut self.hosts[h];
@@ -202,7 +201,9 @@ impl<A: App> World<A> {
             return;
         }
         host.life_of = Life::default();
-        host.disk.crash(how);
+        if host.disk.crash(how) {
+            self.counters.disk("processes killed");
+        }
         // Of an image with a damaged page, a start finds only a part.
         host.imageless |= host.disk.is_rotten();
         (host.missed, host.busy_until, host.dies_writing) = (None, 0, false);
@@ -383,6 +384,7 @@ impl<A: App> World<A> {
     pub fn damage_state(&mut self, h: usize, choice: u64) -> bool {
         let done = self.process(h).is_some_and(|process| process.executor_mut().damage(choice));
         if done {
+            self.hosts[h].disk.note_wrong_memory();
             self.checkers.damaged(self.hosts[h].id);
             self.counters.fault("damaged page");
             self.tell(h, || What::Fault("has a page of its state damaged".to_owned()));
@@ -411,6 +413,7 @@ impl<A: App> World<A> {
     /// are fast and have space. Byzantine replicas continue to lie.
     pub fn heal(&mut self) {
         self.network.heal();
+        self.work.heal();
         for h in 0..self.hosts.len() {
             let at = self.at;
             self.resume(h);

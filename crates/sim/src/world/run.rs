@@ -45,25 +45,46 @@ impl<A: App> World<A> {
         process.send_out(&mut Wire { world: self, h });
         let host = &mut self.hosts[h];
         process.disk_mut().pour(&mut host.disk, host.correct);
+        let mut jobs = Vec::new();
+        while let Some(job) = process.take_job() {
+            let course = self.work.course();
+            jobs.push((host.life_of.jobs.begin(job, course.panics), course));
+        }
         let begins = process.has_work() && !host.life_of.works;
+        let (node, life) = (host.node, host.life);
         let requests = process.queue().first().map_or(0, requests_of);
         host.process = Some(process);
         if begins {
-            let ((low, high), node, life) = (self.task_time, host.node, host.life);
-            let drawn = if high > 0 { self.task_rng.between(low, high) } else { 0 };
-            let took = drawn + requests * self.request_ns;
+            let took = self.work.task_ns(requests);
             (host.life_of.works, host.life_of.took_ns) = (true, took);
-            if self.inline {
+            if self.work.is_inline() {
                 (host.away_since, host.busy_until) = (self.at, self.at + took);
             }
-            self.schedule(self.at + took, node, Event::Ran { life });
+            self.schedule(self.at + took, node, Event::Ran { life, job: None });
+        }
+        for (job, course) in jobs {
+            for (is_so, what) in [(course.panics, "worker panicked"), (course.hangs, "worker hung")] {
+                if is_so {
+                    self.counters.fault(what);
+                }
+            }
+            for at in [self.at + course.reads_ns, self.at + course.ends_ns] {
+                self.schedule(at, node, Event::Ran { life, job: Some(job) });
+            }
         }
     }
 
-    /// The task in progress is done.
-    pub(super) fn ran(&mut self, h: usize) {
-        let (inline, at) = (self.inline, self.at);
+    /// The task in progress is done, or a job goes on.
+    pub(super) fn ran(&mut self, h: usize, job: Option<u64>) {
+        let (inline, at) = (self.work.is_inline(), self.at);
         let host = &mut self.hosts[h];
+        if let Some(job) = job {
+            let Some(process) = &host.process else { return };
+            if let Some(done) = host.life_of.jobs.go_on(job, |job| process.run_job(&job)) {
+                self.feed(h, Happens::Ran(done));
+            }
+            return;
+        }
         if inline {
             host.clock.away(host.away_since, at);
         }

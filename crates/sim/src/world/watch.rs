@@ -5,6 +5,7 @@ use std::sync::Arc;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Deadline, Form, Input, Lsn, Milestone, Now, ReadResult, Recipient, Timer};
 use quorate_process::{Observer, Outgoing, Store as _};
+use quorate_service::parallel::{Counters as Runs, WrongRule};
 use quorate_service::{Executor, Refusal};
 use quorate_wire::message::Checkpoint;
 use quorate_wire::{
@@ -120,6 +121,10 @@ impl<A: App> Observer<A::Service, Paged> for Watch<'_, A> {
         }
         world.counters.steps += 1;
         world.counters.signatures += u64::from(matches!(input, Input::SignatureChecked { .. }));
+        if let Input::Replied { seq, reply } = input {
+            let jobs = &mut world.hosts[*h].life_of.jobs;
+            jobs.replied(*seq, reply.client, reply.timestamp, reply.digest);
+        }
     }
 
     fn send(&mut self, message: &Outgoing<'_>) {
@@ -264,11 +269,42 @@ impl<A: App> Observer<A::Service, Paged> for Watch<'_, A> {
             return;
         }
         self.world.checkers.executed(self.id, seq, batch.digest(), replies);
+        let wrong = self.world.hosts[self.h].life_of.jobs.settled(seq, replies);
+        // A page that was damaged since can have another lane, or another value.
+        let forgives = self.world.work.forgives() || self.world.is_suspect(self.h);
+        if let Some((client, timestamp)) = wrong.filter(|_| !forgives) {
+            let text = format!(
+                "{} answered {client}'s {} before it had settled, and otherwise",
+                self.id, timestamp.0
+            );
+            self.world.checkers.note(Err(Violation::new("early replies (PX-C)", text, &[self.id])));
+        }
         if let Some(evidence) = &mut self.world.evidence {
             evidence.executed(replies);
         }
         if self.world.trace.is_some() {
             self.tell_executed(seq, batch, tentative, replies);
+        }
+    }
+
+    fn ran(&mut self, counters: &Runs) {
+        if self.correct {
+            self.world.counters.ran(counters);
+        }
+    }
+
+    fn wrong_rule(&mut self, wrong: &WrongRule) {
+        if !self.correct {
+            return;
+        }
+        self.world.counters.fault("wrong rule found");
+        if !self.world.work.forgives() && !self.world.is_suspect(self.h) {
+            let WrongRule { request, cell, .. } = wrong;
+            let text = format!(
+                "{}: request {} of n={} depends on one that the rules call independent, in {cell:?}",
+                self.id, request.index, request.seq.0
+            );
+            self.world.checkers.note(Err(Violation::new("rules of the service (PX-C)", text, &[self.id])));
         }
     }
 
@@ -367,6 +403,9 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
         Input::Unreadable => note(Tag::Unreadable, &[], &[]),
+        Input::Replied { seq, reply } => {
+            note(Tag::Replied, &[seq.0, reply.client.0, reply.timestamp.0], &reply.digest.0);
+        }
         Input::BurstEnd => note(Tag::BurstEnd, &[], &[]),
     }
 }

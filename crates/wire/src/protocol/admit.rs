@@ -23,7 +23,9 @@ use crate::protocol::message::{
 };
 use crate::protocol::sign::{Signed, request_digest};
 
-/// Maximum number of batches whose memory the authenticator keeps for use again: the log's two windows and more.
+/// Maximum number of batches whose memory the authenticator keeps for use again. With the default settings, this is
+/// more than the batches that a replica keeps up to h (4 K = 512) and in the first three checkpoint intervals above h.
+/// It is less than a full window (L = 2048). If the oldest batch is still in use, a new batch gets new memory.
 const BATCHES_KEPT: usize = 1024;
 
 /// The protocol of agreement, state transfer and PROBE, and what it keeps in an authenticator.

@@ -63,7 +63,7 @@ const ORDERS: &[(&str, Order)] = &[
         "process",
         &[
             "counters deadlines endpoint event statement storage transfer_meter",
-            "admission collector core observer options",
+            "admission ahead collector core observer options",
             "process",
         ],
     ),
@@ -109,7 +109,7 @@ const ORDERS: &[(&str, Order)] = &[
         "sim",
         &[
             "clock describe expected hash orders pool queue rng summary trace",
-            "disk follow lanes network recording",
+            "disk follow lanes network recording work",
             "core event",
             "app",
             "checker",

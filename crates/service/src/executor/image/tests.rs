@@ -106,6 +106,26 @@ fn what_was_copied_is_the_checkpoint() {
     assert!(complete > 500 && overtaken > 20, "{complete} complete, {overtaken} overtaken");
 }
 
+/// D5: a page that is empty at one checkpoint, not at the next, and empty again at the newest has the same label at two
+/// of them. The image of the one in between has it.
+#[test]
+fn d5_a_page_that_was_there_for_one_checkpoint_is_copied() {
+    let (mut executor, mut disk) = (executor(), Pages::new());
+    let (mut put, mut del) = (Vec::new(), Vec::new());
+    Operation::Put { key: b"k", value: &[1; 700] }.encode(&mut put);
+    Operation::Del { key: b"k" }.encode(&mut del);
+    for (seq, operation) in (1..).map(SeqNum).zip([&del, &put, &del]) {
+        let batch = batch(&[(ClientId::new(1, 0), seq.0, operation)], 0);
+        executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
+        executor.checkpoint(seq);
+    }
+    for seq in (1..=3).map(SeqNum) {
+        let mut saving = executor.begin_save(seq).unwrap();
+        assert!(copy(&mut executor, &mut saving, usize::MAX, &mut disk) && saving.is_done());
+        assert_eq!(load(&disk, seq, saving.root()).1, Ok(()), "checkpoint {}", seq.0);
+    }
+}
+
 /// A page costs its copy only when it has changed.
 #[test]
 fn only_what_has_changed_is_copied() {

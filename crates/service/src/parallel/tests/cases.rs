@@ -17,7 +17,7 @@ use crate::state::space::Space;
 use crate::state::view::View;
 use crate::testing::{batch, domains, options};
 
-type KvRuns = Runs<KeyRules<'static, Kv>>;
+type KvRuns = Runs<KeyRules<Kv>>;
 
 fn client(number: u64) -> ClientId {
     ClientId::new(number, 0)
@@ -47,7 +47,7 @@ fn begin() -> (Executor<Kv>, KvRuns) {
     let first = get(b"x");
     let requests: Vec<_> = (1..6).map(|number| (client(number), 1, &first[..])).collect();
     executor.execute(SeqNum(1), &batch(&requests, 1), false, &mut Replies::new()).unwrap();
-    (executor, Runs::new(EngineKind::GroupIndex, KeyRules::new(&Kv), 1, true).unwrap())
+    (executor, Runs::new(EngineKind::GroupIndex, KeyRules::new(Kv), 1, true).unwrap())
 }
 
 /// Inserts a batch of one request of each client.

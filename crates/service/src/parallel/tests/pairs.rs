@@ -189,7 +189,7 @@ fn contents(bench: &mut Bench) -> Vec<Vec<u8>> {
 
 /// Checks all pairs. `hidden`: operations with this code are declared to use no key.
 fn check(hidden: Option<u8>) -> Result<usize, String> {
-    let rules = KeyRules::new(&Kv);
+    let rules = KeyRules::new(Kv);
     let matrices = rules.matrices().unwrap();
     let operations = operations();
     let parsed: Vec<Arguments> = operations

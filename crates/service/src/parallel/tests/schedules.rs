@@ -14,33 +14,40 @@ use crate::kv::{
     All, Command, Condition, Container as Made, Elements, Further, Items, Kv, Life, Operation, Verb,
 };
 use crate::options::Options;
-use crate::parallel::runs::{Done, Job};
+use crate::parallel::tests::flaky::Flaky;
 use crate::parallel::*;
 use crate::planted::plant;
+use crate::registry::{Client, RegistryOp, Rights};
+use crate::replies::shares::IDLE_NS;
 use crate::service::Context;
 use crate::testing::{Xorshift, batch, domains, options};
 
-const KINDS: [EngineKind; 4] =
+pub(super) const KINDS: [EngineKind; 4] =
     [EngineKind::Sequential, EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free];
 const WORKERS: [usize; 4] = [1, 2, 4, 16];
 const MS: u64 = 1_000_000;
 
 /// How requests are made and run.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    kind: EngineKind,
-    workers: usize,
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Plan {
+    pub(super) kind: EngineKind,
+    pub(super) workers: usize,
     /// Keys that requests choose from.
-    keys: u64,
-    batches: u64,
+    pub(super) keys: u64,
+    pub(super) batches: u64,
     /// The state has as few pages as it can.
-    is_small: bool,
+    pub(super) is_small: bool,
     /// Rules that leave out the keys of these operations.
-    hidden: Option<u8>,
-    drains: bool,
+    pub(super) hidden: Option<u8>,
+    pub(super) drains: bool,
+    /// Pages turn out to be away again and again.
+    pub(super) faults: bool,
+    /// More lanes than the client table has places, and administrators who change the client registry.
+    pub(super) is_crowded: bool,
 }
 
-const PLAN: Plan = Plan {
+pub(super) const PLAN: Plan = Plan {
     kind: EngineKind::GroupIndex,
     workers: 4,
     keys: 10,
@@ -48,22 +55,24 @@ const PLAN: Plan = Plan {
     is_small: false,
     hidden: None,
     drains: true,
+    faults: false,
+    is_crowded: false,
 };
 
 /// The rules of the key-value store, with an error if the plan wants one.
 #[derive(Debug)]
-struct KvRules(Option<u8>);
+pub(super) struct KvRules(pub(super) Option<u8>);
 
 impl Rules for KvRules {
     fn matrices(&self) -> Result<Matrices, MatrixError> {
-        KeyRules::new(&Kv).matrices()
+        KeyRules::new(Kv).matrices()
     }
 
     fn parse(&self, operation: &[u8], arguments: &mut Arguments) {
         if self.0.is_some() && operation.first().copied() == self.0 {
             arguments.begin(0);
         } else {
-            KeyRules::new(&Kv).parse(operation, arguments);
+            KeyRules::new(Kv).parse(operation, arguments);
         }
     }
 }
@@ -154,21 +163,29 @@ fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), tt
     further.encode(out);
 }
 
-fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
+pub(super) fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
     let mut timestamps: BTreeMap<u64, u64> = BTreeMap::new();
     let mut time_ms = 1_000;
     (0..plan.batches)
         .map(|_| {
             // A primary's clock may stand still or go back.
             time_ms = if random.below(8) == 0 { time_ms - 10 } else { time_ms + random.below(30) };
+            if plan.is_crowded && random.below(3) == 0 {
+                time_ms += IDLE_NS / MS / 2;
+            }
             let requests: Vec<(ClientId, u64, Vec<u8>)> = (0..random.below(7))
                 .map(|_| {
-                    let client = random.below(14);
+                    let client = random.below(if plan.is_crowded { 40 } else { 14 });
                     let last = timestamps.entry(client).or_default();
                     // Now and then again, or an older one.
                     let timestamp =
                         if random.below(9) == 0 { last.saturating_sub(random.below(2)) } else { *last + 1 };
                     *last = timestamp.max(*last);
+                    if plan.is_crowded {
+                        let lane = ClientId::new(1 + client % 8, u16::try_from(client / 8).unwrap());
+                        let timestamp = time_ms + timestamp;
+                        return (lane, timestamp, governed(random, plan));
+                    }
                     (ClientId::new(1 + client, 0), timestamp, operation(random, plan))
                 })
                 .collect();
@@ -179,19 +196,42 @@ fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {
         .collect()
 }
 
-type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
+pub(super) type Said = (ClientId, Timestamp, ReplyOutcome, Option<Vec<u8>>);
 
-fn said(replies: &Replies) -> Vec<Said> {
+pub(super) fn said(replies: &Replies) -> Vec<Said> {
     replies
         .iter()
         .map(|reply| (reply.client, reply.timestamp, reply.outcome, reply.result.map(<[u8]>::to_vec)))
         .collect()
 }
 
-fn executor(plan: Plan) -> Executor<Kv> {
+/// Returns an operation. Now and then one on the client registry.
+fn governed(random: &mut Xorshift, plan: Plan) -> Vec<u8> {
+    let principal = 3 + random.below(8);
+    let mut out = Vec::new();
+    match random.below(12) {
+        0 => RegistryOp::Add(principal, person(principal, Rights::Write)).encode(&mut out),
+        1 => RegistryOp::Remove(principal).encode(&mut out),
+        _ => out = operation(random, plan),
+    }
+    out
+}
+
+fn person(principal: u64, rights: Rights) -> Client {
+    Client { rights, key: [u8::try_from(principal).unwrap(); 32], address: None }
+}
+
+pub(super) fn executor(plan: Plan) -> Executor<Kv, Flaky> {
     let sized = |pages_max| Options { pages_max, ..options() };
     let smallest = || (1..4096).map(sized).find(|options| options.check().is_ok()).unwrap();
-    Executor::new(Kv, domains(), if plan.is_small { smallest() } else { options() })
+    let options = if plan.is_small { smallest() } else { options() };
+    if !plan.is_crowded {
+        return Executor::with_store(Kv, domains(), options, Flaky::default());
+    }
+    let options = Options { clients_max: 16, lanes_max: 4, ..options };
+    let rights = |principal| if principal < 4 { Rights::Admin } else { Rights::Write };
+    let founders = (1..9).map(|principal| (principal, person(principal, rights(principal)))).collect();
+    Executor::with_store(Kv, domains(), options, Flaky::default()).governed(founders)
 }
 
 /// What came of a comparison.
@@ -201,6 +241,20 @@ struct Comparison {
     wrong: usize,
     wrong_early: usize,
     fulls: usize,
+    /// Calls that met a page that was away.
+    faults: usize,
+    /// Lanes that were refused or have made room for others.
+    lanes: usize,
+}
+
+/// Answers questions at once.
+#[derive(Debug)]
+struct Direct<'a>(&'a Runs<KvRules>, &'a Executor<Kv, Flaky>);
+
+impl Questions for Direct<'_> {
+    fn ask(&self, question: Question) -> Option<Answer> {
+        self.0.answer(self.1, &question)
+    }
 }
 
 /// Runs the same batches sequentially and in parallel.
@@ -216,6 +270,8 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
     let mut replies = Replies::new();
     while ahead.last_executed().0 < plan.batches {
         let pick = |random: &mut Xorshift, len: usize| usize::try_from(random.below(len as u64)).unwrap();
+        let away_in = if plan.faults && random.below(2) == 0 { 1 + random.below(25) } else { 0 };
+        ahead.store().away_in(away_in);
         match random.below(10) {
             0 | 1 if inserted < batches.len() => {
                 let seq = SeqNum(inserted as u64 + 1);
@@ -226,7 +282,12 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
             2..=4 if waiting.len() + done.len() < plan.workers => waiting.extend(runs.start(&mut ahead)),
             5 if !waiting.is_empty() => {
                 let job = waiting.swap_remove(pick(&mut random, waiting.len()));
-                done.push(runs.run(&ahead, &job));
+                // On this thread, or as on another one, which asks for each cell.
+                done.push(if random.below(2) == 0 {
+                    runs.run(&ahead, &job)
+                } else {
+                    job.run(&Kv, &ahead.service_part(), &Direct(&runs, &ahead))
+                });
             }
             6 if !done.is_empty() => {
                 early.extend(runs.finish(done.swap_remove(pick(&mut random, done.len()))));
@@ -238,8 +299,11 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
                 replies.clear();
             }
             8 | 9 => {
-                let Some(settled) = runs.settle(&mut ahead, &mut replies).unwrap() else { continue };
-                let Settled::Batch(seq) = settled else { continue };
+                let settled = runs.settle(&mut ahead, &mut replies);
+                ahead.store().away_in(0);
+                assert!(plan.faults || settled.is_ok());
+                found.faults += usize::from(settled.is_err());
+                let Ok(Some(Settled::Batch(seq))) = settled else { continue };
                 let at = usize::try_from(seq.0 - 1).unwrap();
                 let mut expect = Replies::new();
                 sequential.execute(seq, &batches[at], false, &mut expect).unwrap();
@@ -249,6 +313,8 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
                 }
                 for (index, said) in (0..).zip(left) {
                     found.fulls += usize::from(said.3.as_deref() == Some(&[3, 6]));
+                    found.lanes +=
+                        usize::from(matches!(said.2, ReplyOutcome::Refused | ReplyOutcome::Overtaken));
                     expected.insert(Position { seq, index }, said);
                 }
                 replies.clear();
@@ -263,7 +329,8 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
             _ => {}
         }
     }
-    let table = |executor: &Executor<Kv>| {
+    ahead.store().away_in(0);
+    let table = |executor: &Executor<Kv, Flaky>| {
         let mut clients = Vec::new();
         executor.clients(&mut clients);
         clients.sort_unstable();
@@ -299,6 +366,8 @@ fn sum(plan: Plan, seeds: core::ops::Range<u64>) -> Comparison {
         all.wrong += found.wrong;
         all.wrong_early += found.wrong_early;
         all.fulls += found.fulls;
+        all.faults += found.faults;
+        all.lanes += found.lanes;
     }
     all
 }
@@ -338,6 +407,22 @@ fn px_d_a_full_state_gives_no_wrong_reply() {
     }
 }
 
+/// PX-B: a request that meets a page that is away while it settles is undone, and nothing else: neither the requests of
+/// its batch that have settled before, nor what is kept in memory of clients (D6).
+#[test]
+fn px_b_a_page_that_is_away_undoes_one_request_only() {
+    for kind in [EngineKind::Matrix, EngineKind::GroupIndex, EngineKind::Free] {
+        for is_crowded in [false, true] {
+            let plan = Plan { kind, workers: 16, faults: true, is_crowded, ..PLAN };
+            let found = sum(plan, 0..80);
+            std::println!("{kind:?}: {found:?}");
+            assert_eq!((found.wrong, found.wrong_early), (0, 0), "{kind:?}");
+            assert!(found.faults > 1000 && found.counters.runs > 500, "{found:?}");
+            assert!(!is_crowded || found.lanes > 100, "{found:?}");
+        }
+    }
+}
+
 /// X1: requests that are declared independent and are not. The state is right all the same, and the detector names them.
 #[test]
 fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
@@ -354,7 +439,7 @@ fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
 #[test]
 fn wrong_versions_are_found() {
     let full = Plan { workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN };
-    for error in (21..=23).chain(25..=30) {
+    for error in (21..=23).chain(25..=34) {
         plant(error);
         let is_found = |plan: Plan, seeds: u64| {
             let run = |seed| compare(plan, seed).map_or(true, |found| found.wrong + found.wrong_early > 0);
@@ -364,7 +449,10 @@ fn wrong_versions_are_found() {
         let found = KINDS.iter().any(|kind| is_found(Plan { kind: *kind, workers: 16, ..PLAN }, 60))
             || [EngineKind::GroupIndex, EngineKind::Free]
                 .iter()
-                .any(|kind| is_found(Plan { kind: *kind, ..full }, 40));
+                .any(|kind| is_found(Plan { kind: *kind, ..full }, 40))
+            || [false, true].iter().any(|crowded| {
+                is_found(Plan { workers: 16, faults: true, is_crowded: *crowded, ..PLAN }, 100)
+            });
         plant(0);
         std::println!("error {error}: {found}");
         assert!(found, "error {error} is not found");

@@ -1,0 +1,271 @@
+//! Parallel execution in a process: committed batches are inserted, workers run their requests, and the replica's thread
+//! settles them in order ([`quorate_service::parallel`]).
+//!
+//! A task that needs the state after the batches before it, such as a checkpoint, is kept until they have settled. Later
+//! batches are inserted in the meantime (PX-5, PX-6).
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use quorate_pbft::step::SignatureCheck;
+use quorate_service::page::PageStore;
+use quorate_service::parallel::{
+    Answer, Counters, Done, Early, EngineKind, Full, Job, MatrixError, Question, Rules, Runs, Settled,
+    WrongRule,
+};
+use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
+use quorate_wire::{Batch, ClientId, Replies, SeqNum};
+
+/// The settings of parallel execution.
+pub struct Parallel {
+    /// The number of workers.
+    pub workers: usize,
+    /// How dependencies are found.
+    pub engine: EngineKind,
+    /// Which requests depend on each other.
+    pub rules: Box<dyn Rules + Send>,
+    /// Replies to certain requests leave before the requests settle (PX-C).
+    pub replies_early: bool,
+    /// While nothing is unsettled, a batch without long operations is executed on pages immediately (PX-E).
+    pub short_on_pages: bool,
+    /// A random number of this replica's own.
+    pub secret: u64,
+}
+
+impl fmt::Debug for Parallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parallel")
+            .field("workers", &self.workers)
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A client's signature that is to be checked.
+pub(crate) type Check = (ClientId, Arc<SignatureCheck>);
+
+/// The unsettled batches of a process, and its workers.
+pub(crate) struct Ahead {
+    runs: Runs<Box<dyn Rules + Send>>,
+    workers: usize,
+    /// Workers that have a job, also one that was dropped since.
+    busy: usize,
+    /// Jobs without a worker.
+    jobs: VecDeque<Job>,
+    /// The batches that were inserted and have not settled.
+    batches: VecDeque<(SeqNum, Arc<Batch>)>,
+    /// Tasks, each with the batch after which it is done.
+    behind: VecDeque<(SeqNum, Task<Check>)>,
+    /// The replies of the batch that is settling.
+    replies: Replies,
+    /// The next request cannot settle: a page is not here.
+    is_parked: bool,
+    short_on_pages: bool,
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unsettled: Vec<SeqNum> = self.batches.iter().map(|(seq, _)| *seq).collect();
+        f.debug_struct("Ahead")
+            .field("unsettled", &unsettled)
+            .field("busy", &self.busy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A batch that has settled.
+#[derive(Debug)]
+pub(crate) struct SettledBatch {
+    pub(crate) seq: SeqNum,
+    pub(crate) batch: Arc<Batch>,
+    pub(crate) replies: Replies,
+}
+
+impl Ahead {
+    /// Returns what a process needs that has executed nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The rules are not symmetric.
+    pub(crate) fn new(parallel: Parallel) -> Result<Self, MatrixError> {
+        let Parallel { workers, engine, rules, replies_early, short_on_pages, secret } = parallel;
+        Ok(Self {
+            runs: Runs::new(engine, rules, secret, replies_early)?,
+            workers,
+            busy: 0,
+            jobs: VecDeque::new(),
+            batches: VecDeque::new(),
+            behind: VecDeque::new(),
+            replies: Replies::new(),
+            is_parked: false,
+            short_on_pages,
+        })
+    }
+
+    /// Inserts a committed batch.
+    ///
+    /// # Errors
+    ///
+    /// Too much is unsettled (PX-G).
+    pub(crate) fn insert<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        seq: SeqNum,
+        batch: &Arc<Batch>,
+    ) -> Result<(), Full> {
+        self.runs.insert(executor, seq, batch)?;
+        self.batches.push_back((seq, Arc::clone(batch)));
+        Ok(())
+    }
+
+    /// Returns whether a batch is to be executed on pages immediately: nothing is unsettled, and no request takes long.
+    pub(crate) fn is_for_pages<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        batch: &Batch,
+    ) -> bool {
+        self.short_on_pages
+            && self.batches.is_empty()
+            && self.behind.is_empty()
+            && !batch.requests().any(|request| executor.is_long(request.operation))
+    }
+
+    /// Keeps a task until the batches before it have settled. Returns it if they have.
+    pub(crate) fn put_behind(&mut self, task: Task<Check>) -> Option<Task<Check>> {
+        if self.batches.is_empty() && self.behind.is_empty() {
+            return Some(task);
+        }
+        let last = self.batches.back().map_or(SeqNum(0), |(last, _)| *last);
+        self.behind.push_back((last, task));
+        None
+    }
+
+    /// Takes a task that the settled batches are no longer in front of.
+    pub(crate) fn take_due(&mut self) -> Option<Task<Check>> {
+        let (after, _) = self.behind.front()?;
+        let is_due = self.batches.front().is_none_or(|(next, _)| after < next);
+        if is_due { self.behind.pop_front().map(|(_, task)| task) } else { None }
+    }
+
+    /// Makes a job for each worker that has none, as far as requests are ready. Returns whether there was one.
+    pub(crate) fn find_jobs<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> bool {
+        let before = self.jobs.len();
+        while self.busy + self.jobs.len() < self.workers {
+            let Some(job) = self.runs.start(executor) else { break };
+            self.jobs.push_back(job);
+        }
+        self.jobs.len() > before
+    }
+
+    /// Gives a job to a worker.
+    pub(crate) fn take_job(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front()?;
+        self.busy += 1;
+        Some(job)
+    }
+
+    /// Runs a job. Changes nothing.
+    pub(crate) fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
+        self.runs.run(executor, job)
+    }
+
+    /// Answers a run on another thread. None: the run is nobody's (PX-10).
+    pub(crate) fn answer<S: Service, P: PageStore>(
+        &self,
+        executor: &Executor<S, P>,
+        question: &Question,
+    ) -> Option<Answer> {
+        self.runs.answer(executor, question)
+    }
+
+    /// A worker is done with its job. Returns a reply that may leave.
+    pub(crate) fn finish(&mut self, done: Done) -> Option<Early> {
+        self.busy -= 1;
+        self.runs.finish(done)
+    }
+
+    /// Settles requests up to the end of a batch. None: the next one has not run, or cannot settle.
+    ///
+    /// # Errors
+    ///
+    /// A page is not here. Nothing settles until [`Self::resume`].
+    pub(crate) fn settle<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+    ) -> Result<Option<SettledBatch>, PageFault> {
+        while !self.is_parked {
+            match self.runs.settle(executor, &mut self.replies) {
+                Ok(None) => break,
+                Ok(Some(Settled::Request(_))) => {}
+                Ok(Some(Settled::Batch(seq))) => {
+                    let Some((_, batch)) = self.batches.pop_front() else { unreachable!("it was inserted") };
+                    let replies = core::mem::take(&mut self.replies);
+                    return Ok(Some(SettledBatch { seq, batch, replies }));
+                }
+                Err(fault) => {
+                    self.is_parked = true;
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes back the buffer of replies.
+    pub(crate) fn reuse(&mut self, mut replies: Replies) {
+        replies.clear();
+        self.replies = replies;
+    }
+
+    /// A page has come.
+    pub(crate) fn resume(&mut self) {
+        self.is_parked = false;
+    }
+
+    /// Returns whether a request could settle that could not before.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.is_parked && self.runs.can_settle()
+    }
+
+    /// Returns whether the next request to settle is the first of its batch.
+    pub(crate) fn begins_batch(&self) -> bool {
+        self.runs.begins_batch()
+    }
+
+    /// Drops everything that has not settled, without waiting for a worker (PX-10). Returns what agreement expects of it.
+    pub(crate) fn drain<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+    ) -> Vec<Unanswered> {
+        self.runs.drain(executor);
+        self.jobs.clear();
+        self.replies.clear();
+        self.is_parked = false;
+        let batches = self.batches.drain(..).map(|(seq, _)| Unanswered::Batch(seq));
+        let reads = self.behind.drain(..).filter_map(|(_, task)| match task {
+            Task::Read { ticket, .. } => Some(Unanswered::Read(ticket)),
+            Task::Execute { .. }
+            | Task::Merge(_)
+            | Task::Undo(_)
+            | Task::Resend(_)
+            | Task::Checkpoint(_)
+            | Task::Discard(_)
+            | Task::Fetch { .. }
+            | Task::Check(_) => None,
+        });
+        batches.chain(reads).collect()
+    }
+
+    /// Takes the wrong rules that were found.
+    pub(crate) fn take_wrong(&mut self) -> Vec<WrongRule> {
+        self.runs.take_wrong()
+    }
+
+    /// Takes what was counted.
+    pub(crate) fn take_counters(&mut self) -> Counters {
+        self.runs.take_counters()
+    }
+}

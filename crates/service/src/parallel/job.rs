@@ -1,0 +1,152 @@
+//! What a driver of parallel runs hands to workers, gets back, says and counts.
+
+use alloc::vec::Vec;
+
+use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
+
+use crate::executor::{Ran, ServicePart};
+use crate::parallel::parallelizer::Position;
+use crate::service::{Context, Service};
+use crate::state::cell::Cell;
+use crate::state::elsewhere::{Answered, Asked, CellLink};
+
+/// Work for one worker.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) ordinal: u64,
+    pub(super) generation: u64,
+    pub(super) cx: Context,
+    pub(super) operation: Vec<u8>,
+}
+
+/// What a worker hands back.
+#[derive(Debug)]
+pub struct Done {
+    pub(super) ordinal: u64,
+    pub(super) generation: u64,
+    pub(super) ran: Option<Ran>,
+}
+
+/// What a run on another thread asks of the state.
+#[derive(Debug)]
+pub struct Question {
+    pub(super) ordinal: u64,
+    pub(super) generation: u64,
+    pub(super) asked: Asked,
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+pub struct Answer(pub(super) Answered);
+
+/// The way from a worker to the thread with the state.
+pub trait Questions: core::fmt::Debug {
+    /// Asks a question, and waits for the answer. None: there is no answer, and the run has become meaningless.
+    fn ask(&self, question: Question) -> Option<Answer>;
+}
+
+#[derive(Debug)]
+struct OfJob<'a> {
+    job: &'a Job,
+    questions: &'a dyn Questions,
+}
+
+impl CellLink for OfJob<'_> {
+    fn ask(&self, asked: Asked) -> Option<Answered> {
+        let Job { ordinal, generation, .. } = *self.job;
+        self.questions.ask(Question { ordinal, generation, asked }).map(|answer| answer.0)
+    }
+}
+
+impl Job {
+    /// Runs the job on another thread than the one with the state.
+    pub fn run<S: Service>(&self, service: &S, place: &ServicePart, questions: &dyn Questions) -> Done {
+        let link = OfJob { job: self, questions };
+        let ran = place.run(service, (self.cx, &self.operation), &link);
+        Done { ordinal: self.ordinal, generation: self.generation, ran }
+    }
+
+    /// Returns the operation.
+    pub fn operation(&self) -> &[u8] {
+        &self.operation
+    }
+
+    /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
+    pub fn failed(&self) -> Done {
+        Done { ordinal: self.ordinal, generation: self.generation, ran: None }
+    }
+}
+
+/// A reply that may leave before its request settles (PX-C).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Early {
+    /// The request.
+    pub position: Position,
+    /// The requesting client.
+    pub client: ClientId,
+    /// The client's number for the request.
+    pub timestamp: Timestamp,
+    /// Digest of the request.
+    pub request: Digest,
+    /// The replica that returns the whole result, if the client has named one.
+    pub replier: Option<u16>,
+    /// Its result.
+    pub result: Vec<u8>,
+}
+
+/// A request ran again with another result: it does depend on a request that the rules call independent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongRule {
+    /// The request that ran again.
+    pub request: Position,
+    /// The request that wrote what the first run did not see.
+    pub other: u64,
+    /// What it wrote.
+    pub cell: Cell,
+    /// Its first result has been sent.
+    pub has_replied: bool,
+}
+
+/// What [`Runs::settle`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// A request is part of the state; its reply is the last one.
+    Request(Position),
+    /// All requests of a batch are.
+    Batch(SeqNum),
+}
+
+/// What a driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Runs on cells that were finished.
+    pub runs: u64,
+    /// Requests that ran again when they settled.
+    pub again: u64,
+    /// Requests that ran on pages only.
+    pub on_pages: u64,
+    /// Replies that left early.
+    pub early: u64,
+    /// Runs on cells that were started.
+    pub starts: u64,
+    /// The runs that were under way when one was started, itself included: the sum of all starts.
+    pub at_once: u64,
+    /// The most runs that were under way at once.
+    pub most: u64,
+}
+
+impl Counters {
+    /// Returns the sums of these and other counts.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            runs: self.runs + other.runs,
+            again: self.again + other.again,
+            on_pages: self.on_pages + other.on_pages,
+            early: self.early + other.early,
+            starts: self.starts + other.starts,
+            at_once: self.at_once + other.at_once,
+            most: self.most.max(other.most),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Who comes late, or learns late: a replica that is far behind or gets a proposal late, and a client that waits in vain
+//! (L32, L33). Each of the mends has a story of its own, in which the others are of no use.
+
+use quorate_pbft::config::{Config, MS};
+use quorate_wire::{Kind, ReplicaId};
+
+use super::row::{Expect, Scenario};
+use super::stage::{Ended, Stage, highest_view};
+use crate::adversary::client::Forgery;
+use crate::setup::Setup;
+use crate::world::Load;
+
+const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "l32_starts_again_while_another_is_paused",
+        &["L32"],
+        "The primary is killed under load and starts again far behind, while another replica is paused: it catches up (SM-1)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("far behind")])
+    .views_max(|_| 1)
+    .with(|setup| {
+        let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
+        let config = Config {
+            checkpoint_interval: usual.checkpoint_interval,
+            window: usual.window,
+            client_timeout_max_ns: usual.client_timeout_max_ns,
+            view_timeout_max_ns: usual.view_timeout_max_ns,
+            ..setup.config
+        };
+        Setup { config, clients: 1, lanes: 20, ..setup }
+    })
+    .play(starts_again_far_behind),
+    Scenario::new(
+        "l32_catches_up_without_waiting",
+        &["L32"],
+        "The votes of 1000 batches are lost on their way to a replica: it asks for more as soon as it has executed what it was sent (SM-1)",
+    )
+    .expects(&[Expect::Noted("far behind")])
+    .views_max(|_| 0)
+    .with(|setup| {
+        let config = Config { checkpoint_interval: 1024, window: 2048, piggyback: false, ..setup.config };
+        Setup { config, ..setup }
+    })
+    .play(catches_up),
+    Scenario::new(
+        "l32_proposal_comes_three_seconds_late",
+        &["L32"],
+        "f replicas are paused, and a proposal is 3 s late at another one, which the batch needs: that one accepts its old time (ND-2)",
+    )
+    .expects(&[Expect::Noted("it waits for one replica")])
+    .views_max(|_| 0)
+    .with(|setup| {
+        let config = Config {
+            request_timeout_min_ns: 8_000 * MS,
+            request_timeout_max_ns: 8_000 * MS,
+            view_timeout_max_ns: 60_000 * MS,
+            ..setup.config
+        };
+        Setup { config, ..setup }
+    })
+    .play(late_proposal),
+    Scenario::new(
+        "l32_signed_after_a_mac",
+        &["L32"],
+        "f backups hold a request with a MAC, then all get it with a signature, and the proposals get lost: all suspect the primary (TM-2)",
+    )
+    .expects(&[VIEW_CHANGES, Expect::Noted("f backups have it with a MAC")])
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(signed_after_a_mac),
+    Scenario::new(
+        "l33_primary_hears_of_requests_from_backups",
+        &["L33"],
+        "Requests took long, and then those to the primary get lost: the client soon waits less before it sends one to all (CL-2)",
+    )
+    .expects(&[Expect::Noted("the time-out is long")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
+    .play(time_out_in_vain),
+];
+
+fn starts_again_far_behind(stage: &mut Stage) -> Ended {
+    stage.world.set_load(Load::Busy(0, 1_000));
+    stage.pass(100 * MS)?;
+    stage.world.crash(0);
+    let missed = stage.executed(ReplicaId(1));
+    stage.until("another view", 1_000 * MS, |w| highest_view(w) > 0)?;
+    stage.until_executed(&[ReplicaId(1), ReplicaId(2)], missed + 400, 5_000 * MS)?;
+    stage.note("far behind");
+    stage.world.pause(3, 60_000 * MS);
+    stage.world.restart(0);
+    stage.world.set_load(Load::Idle);
+    // Nothing can be agreed without it. A view change has taken its time before, and clients wait for a while.
+    stage.until("every request answered", 1_000 * MS, |w| w.outstanding().0 == 0)
+}
+
+fn catches_up(stage: &mut Stage) -> Ended {
+    let (all, late) = (stage.all(), [stage.all()[stage.cluster().n() - 1]]);
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    // It has every proposal, and nobody's votes.
+    for kind in [Kind::Prepare, Kind::Commit, Kind::Committed] {
+        stage.mute(kind, &all, &late);
+    }
+    for _ in 0..1_000 {
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    }
+    let target = stage.world.committed();
+    stage.require(stage.executed(late[0]) + 900 < target, "it is not far behind")?;
+    stage.note("far behind");
+    stage.mend();
+    // By then it has heard how far the others are. If it asked every 100 ms, the rest would take 200 ms at least.
+    stage.until_executed(&late, 400, 1_000 * MS)?;
+    stage.until_executed(&late, target, 100 * MS)
+}
+
+fn late_proposal(stage: &mut Stage) -> Ended {
+    let (r0, paused) = (ReplicaId(0), stage.last_f());
+    let all = stage.all();
+    let late = all[all.len() - paused.len() - 1];
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    stage.pass(200 * MS)?;
+    pause(stage, &paused);
+    let before = stage.world.committed();
+    let [from, to] = [r0, late].map(|id| stage.world.hosts[stage.world.host_of(id)].node);
+    let until = stage.world.at + 3_000 * MS;
+    stage.world.network.clog(from, to, until);
+    stage.ask(0, 0, "incr n 1");
+    stage.pass(2_900 * MS)?;
+    stage.require(stage.world.committed() == before, "the batch needs the late replica")?;
+    stage.note("it waits for one replica");
+    stage.until("it is answered", 1_000 * MS, |w| w.outstanding().0 == 0)
+}
+
+fn signed_after_a_mac(stage: &mut Stage) -> Ended {
+    const CLIENT: usize = 2;
+    let (all, f, paused) = (stage.all(), stage.cluster().f(), stage.last_f());
+    // Those in the middle, f of them, hold the request with a MAC; they are too few to vouch for it.
+    let with_mac = &all[all.len() - 2 * f..all.len() - f];
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    stage.pass(200 * MS)?;
+    pause(stage, &paused);
+    stage.mute(Kind::PrePrepare, &all[..1], &all);
+    let before = stage.world.committed();
+    let request = Forgery::new(1, &super::client::operation(stage, 1));
+    let frame = stage.world.forge(CLIENT, &request);
+    for id in with_mac {
+        stage.world.post(CLIENT, *id, &frame);
+    }
+    stage.pass(10 * MS)?;
+    // As from a client that does not know anybody's newest key.
+    let signed = stage.world.forge(CLIENT, &request.signed(true).spoiled(&all));
+    stage.world.post_all(CLIENT, &signed);
+    stage.note("f backups have it with a MAC");
+    stage.until("another view", 2_000 * MS, |w| highest_view(w) > 0)?;
+    stage.until("it is ordered", 2_000 * MS, move |w| w.committed() > before)
+}
+
+fn time_out_in_vain(stage: &mut Stage) -> Ended {
+    let (r0, all) = ([ReplicaId(0)], stage.all());
+    let client = stage.world.clients[0].node;
+    for _ in 0..40 {
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    }
+    // The network becomes slower and slower, until each request takes 300 ms. None is sent again.
+    for one_way in [1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 120, 150] {
+        for id in &all {
+            let node = stage.world.hosts[stage.world.host_of(*id)].node;
+            stage.world.network.worsen(client, node, 0, one_way * MS);
+            stage.world.network.worsen(node, client, 0, one_way * MS);
+        }
+        for _ in 0..14 {
+            stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+        }
+    }
+    stage.mend();
+    stage.pass(500 * MS)?;
+    cut_client(stage, &r0, true);
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let asked = stage.world.at;
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+        took.push((stage.world.at - asked) / MS);
+    }
+    stage.require(took[0] > 300, format!("the first one is sent again after {} ms", took[0]))?;
+    stage.note("the time-out is long");
+    stage.require(took[19] < 100, format!("requests take {took:?} ms"))
+}
+
+fn pause(stage: &mut Stage, ids: &[ReplicaId]) {
+    for id in ids {
+        let h = stage.world.host_of(*id);
+        stage.world.pause(h, 60_000 * MS);
+    }
+}
+
+/// Loses what client 0 sends to these replicas, or no longer.
+fn cut_client(stage: &mut Stage, ids: &[ReplicaId], cut: bool) {
+    let client = stage.world.clients[0].node;
+    for id in ids {
+        let node = stage.world.hosts[stage.world.host_of(*id)].node;
+        stage.world.network.cut(client, node, cut);
+    }
+}
