@@ -10,7 +10,7 @@ use quorate_wire::{ClientId, Principal};
 use crate::crypto::Crypto;
 use crate::message::{Body, Op};
 use crate::settings::Settings;
-use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Timer};
+use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::{ObjectId, Value, Version};
 
@@ -43,6 +43,14 @@ impl Context<'_> {
             let jitter = u64::try_from(self.crypto.random() & 0xffff).unwrap_or(0);
             self.out.timer(timer, wait + wait / 4 * jitter / 0x1_0000);
         }
+    }
+
+    /// Notes what a server sent that is not valid. Returns whether it is.
+    pub(crate) fn valid(&mut self, from: ServerId, valid: bool) -> bool {
+        if !valid {
+            self.out.reject(from.into(), Reject::BadProof);
+        }
+        valid
     }
 
     pub(crate) fn longer(&self, wait: u64) -> u64 {

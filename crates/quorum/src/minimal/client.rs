@@ -250,10 +250,11 @@ impl Register {
         let own = self.own.unwrap_or(Version::GENESIS);
         let signed =
             cx.settings.protocol == Protocol::MinimalF && !cx.settings.wrong(Mutant::UnsignedTimestamp);
-        let chosen = answers.choose(cx.q(), |_, version, signature| {
-            !signed
+        let chosen = answers.choose(cx.q(), |from, version, signature| {
+            let valid = !signed
                 || version <= own
-                || is_signed(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+                || is_signed(cx.settings, cx.crypto, &cx.object, version, signature.as_ref());
+            cx.valid(from, valid)
         });
         let Some(chosen) = chosen else { return };
         let value = Arc::clone(value);
