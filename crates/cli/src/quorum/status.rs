@@ -35,8 +35,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Asks every server for its state. A server is "silent" after 2 s without an answer. A Byzantine server may report a
 /// false state.
 ///
-/// SUSPECT names a server that other servers or clients saw make errors in the last 10 minutes: invalid signatures, or
-/// wrong versions. Then the verdict is not HEALTHY. A Byzantine client or server may suspect a correct server.
+/// A server is SUSPECT if other servers or clients have reported errors of it in the last 10 minutes: invalid
+/// signatures, or wrong versions. Then the verdict is not HEALTHY. A Byzantine client or server can falsely report
+/// errors of a correct server.
 ///
 /// `status` connects with the key of the client in DIR that has the highest number. No other program may use this key
 /// at the same time.
