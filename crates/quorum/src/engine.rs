@@ -47,10 +47,15 @@ impl Context<'_> {
 
     /// Notes what a server sent that is not valid. Returns whether it is.
     pub(crate) fn valid(&mut self, from: ServerId, valid: bool) -> bool {
-        if !valid {
-            self.out.reject(from.into(), Reject::BadProof);
+        self.judged(from, valid.then_some(()).ok_or(Reject::BadProof))
+    }
+
+    /// Notes why something that a server sent does not count. Returns whether it does.
+    pub(crate) fn judged(&mut self, from: ServerId, judged: Result<(), Reject>) -> bool {
+        if let Err(reason) = judged {
+            self.out.reject(from.into(), reason);
         }
-        valid
+        judged.is_ok()
     }
 
     pub(crate) fn longer(&self, wait: u64) -> u64 {

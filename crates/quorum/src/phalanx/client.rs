@@ -2,7 +2,7 @@
 
 use quorate_wire::Principal;
 
-use super::is_signed;
+use super::judge;
 use crate::crypto::{Signature, Statement};
 use crate::engine::{Answers, Context, Machine, Round, outcome};
 use crate::message::{Body, Op, Proof};
@@ -124,9 +124,12 @@ impl Register {
         let own = self.own.unwrap_or(Version::GENESIS);
         // No verification where the largest is the writer's own last version or below it.
         let chosen = answers.choose(cx.q(), |from, version, signature| {
-            let valid =
-                version <= own || is_signed(cx.settings, cx.crypto, &cx.object, version, signature.as_ref());
-            cx.valid(from, valid)
+            let judged = if version <= own {
+                Ok(())
+            } else {
+                judge(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+            };
+            cx.judged(from, judged)
         });
         let Some(chosen) = chosen else { return };
         let digest = cx.crypto.digest(value);
@@ -148,8 +151,8 @@ impl Register {
     fn choose_value(&mut self, cx: &mut Context<'_>) {
         let State::Read { answers, round } = &mut self.state else { return };
         let chosen = answers.choose(cx.q(), |from, version, (_, proof)| {
-            let valid = is_signed(cx.settings, cx.crypto, &cx.object, version, proof.signature.as_ref());
-            cx.valid(from, valid)
+            let judged = judge(cx.settings, cx.crypto, &cx.object, version, proof.signature.as_ref());
+            cx.judged(from, judged)
         });
         let Some(chosen) = chosen else { return };
         let (version, (value, proof)) = (chosen.version, chosen.item);
