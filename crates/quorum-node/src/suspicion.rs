@@ -30,7 +30,7 @@ pub enum Wrong {
     Invalid,
     /// An answer had an older version than the same server had named before.
     Older,
-    /// An answer had a version that the other servers did not have two seconds later.
+    /// An answer had a version that no quorum had two seconds later.
     Alone,
 }
 
@@ -39,7 +39,7 @@ impl Wrong {
     pub const ALL: &[(Self, u8, &str, &str)] = &[
         (Self::Invalid, 1, "invalid", "invalid signatures, certificates or digests"),
         (Self::Older, 2, "older", "answers with an older version than before"),
-        (Self::Alone, 3, "alone", "answers with a version that no other server had"),
+        (Self::Alone, 3, "alone", "answers with a version that no quorum had"),
     ];
 
     fn number(self) -> u8 {
@@ -221,7 +221,7 @@ impl Suspicions {
             return;
         }
         if self.objects.len() >= OBJECTS_MAX {
-            self.objects.clear();
+            self.objects.pop_first();
         }
         let servers = vec![Answered::default(); self.servers];
         self.objects.insert(object, Compared { request, sent_ns: now_ns, servers });

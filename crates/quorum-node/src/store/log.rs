@@ -124,10 +124,11 @@ pub(super) fn read(
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Read::Damaged("its log is missing")),
         Err(error) => return Err(error),
     };
-    // A process that was killed, or whose sync failed, leaves bytes in memory that a power failure takes away. What is read
-    // here will be promised: it is made durable first, and what no sync brings to the disk is dropped from memory (D11).
+    // A process that was killed, or whose sync failed, leaves bytes in memory that a power failure takes away (D11). What
+    // is read here will be promised: it is made durable first, and what no sync brings to the disk is dropped from memory.
     file.sync_all()?;
-    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED); // not every file system does it
+    // Best effort: not every file system does it.
+    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     let end = file.metadata()?.len();
     let mut from = BufReader::with_capacity(1 << 20, &file);
     let mut found = vec![0; usize::try_from(HEADER_BYTES).unwrap_or(0)];
