@@ -66,11 +66,6 @@ impl Job {
         Done { ordinal: self.ordinal, generation: self.generation, ran }
     }
 
-    /// Returns the operation.
-    pub fn operation(&self) -> &[u8] {
-        &self.operation
-    }
-
     /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
     pub fn failed(&self) -> Done {
         Done { ordinal: self.ordinal, generation: self.generation, ran: None }
