@@ -18,7 +18,8 @@ use crate::out;
 /// Repeat the experiments of the papers
 ///
 /// An experiment prints a table and the conditions of the run, and says which statements of its paper hold. Each run
-/// measures all variants of quorate, and also the systems with which quorate is compared.
+/// measures all variants of the experiment, for example quorate with and without an optimisation. It also measures the
+/// systems with which quorate is compared.
 ///
 /// Experiments on registers (bqs-*) run in simulation. Most of them also run on sockets: the clients and servers are
 /// then threads that exchange messages over TCP. Other experiments that depend on the network use real processes.

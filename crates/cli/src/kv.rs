@@ -35,11 +35,11 @@ const SILENT: u8 = 3;
 ///
 ///   ok [VALUE]     done
 ///   nil            no such key
-///   fail TEXT      refused: nothing was changed
+///   fail TEXT      the operation failed, for example a `cas` with another OLD: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect
 ///
-/// Exit status: 0 all operations succeeded; 1 an operation failed, or its outcome is unknown; 3 the cluster answered no
-/// operation.
+/// Exit status: 0 no operation failed (`nil` is not a failure); 1 an operation failed, or its outcome is unknown; 3 the
+/// cluster answered no operation.
 ///
 /// Example:
 ///

@@ -40,7 +40,7 @@ pub(crate) struct Init {
     /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
-    /// Number of clients to create. Each gateway and each other client program needs its own
+    /// Number of clients to create. Each gateway and each other client program needs a client of its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Service to replicate

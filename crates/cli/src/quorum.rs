@@ -8,6 +8,7 @@ mod name;
 mod profiles;
 mod real;
 mod repair_time;
+mod status;
 mod swarm;
 mod up;
 
@@ -37,7 +38,7 @@ pub(crate) struct Quorum {
 enum Command {
     Up(up::Up),
     Fault(up::Fault),
-    Status(real::Status),
+    Status(status::Status),
     Init(real::Init),
     Server(real::Server),
     Client(real::Client),

@@ -15,7 +15,7 @@
 //! | commands that the gateway answers itself | `session` |
 //! | commands of a connection to one request | `pack` |
 //! | answers to replies | `reply`, `encode` |
-//! | a connection | `talk` |
+//! | a connection | `conversation` |
 
 use std::fs;
 use std::io;

@@ -5,12 +5,11 @@ mod cluster;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::Cluster;
 use nix::fcntl::{Flock, FlockArg};
 use quorate_node::caller::CallerOptions;
-use quorate_node::services::timed::{self, Timed};
 use quorate_node::{Caller, OpenClient, Waiting};
 use quorate_service::kv::{Answer, Kv, Operation};
 use quorate_service::{Access, Context, Service, Stop, View};
@@ -150,34 +149,4 @@ fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
         service.hangs.store(false, Ordering::Relaxed);
         assert_eq!(hung.join().unwrap(), 2);
     });
-}
-
-/// A measurement: operations of 20 ms by the number of workers [CBASE04 §6.1.2].
-#[test]
-#[ignore = "it takes half a minute, and is to be run alone"]
-fn throughput_grows_with_the_workers() {
-    for workers in [0, 2, 4, 8, 16, 32, 64, 128] {
-        let cluster =
-            if workers == 0 { Cluster::start(Timed) } else { Cluster::with_workers(Timed, &[workers]) };
-        let lanes = u16::try_from((2 * workers).max(4)).unwrap();
-        let caller = caller(&cluster, lanes);
-        let mut operation = Vec::new();
-        timed::operation(0, 0, 20_000, 0, &mut operation);
-        let done = |until: Instant| {
-            let count =
-                || std::iter::from_fn(|| (Instant::now() < until).then(|| caller.call(&operation, false)));
-            std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..lanes).map(|_| scope.spawn(|| count().flatten().count())).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
-            })
-        };
-        done(Instant::now() + Duration::from_millis(500));
-        let began = Instant::now();
-        let count = done(began + Duration::from_secs(2));
-        let per_s = f64::from(u32::try_from(count).unwrap()) / began.elapsed().as_secs_f64();
-        println!(
-            "{workers:>4} workers, {lanes:>4} lanes: {per_s:>7.1} op/s, of {} ideally",
-            50 * workers.max(1)
-        );
-    }
 }

@@ -277,6 +277,21 @@ fn l4_a_primary_puts_no_client_on_probation() {
     assert!(!desk.rejected(Reject::OnProbation) && desk.sent(Kind::Request) == 1);
 }
 
+/// L34, RO-1: a signature says nothing of the flag *read-only*. A request whose MAC is wrong is no read.
+#[test]
+fn l34_a_signature_makes_no_read() {
+    let mut desk = Desk::new(R1);
+    let mut frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    // Behind the timestamp.
+    frame[quorate_wire::frame::HEADER_BYTES + 8] |= 1;
+    desk.frame(&frame);
+    assert!(desk.rejected(Reject::UnprovenRequest));
+    assert_eq!(desk.sent(Kind::Reply), 0, "the client wants it ordered");
+    let frame = desk.request_frame_with(c(0), 2, b"x", true, true);
+    desk.frame(&frame);
+    assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
 /// L6, SR-1: what one principal has waiting is bounded, in lanes and in bytes, and costs nobody else his.
 #[test]
 fn l6_one_clients_requests_are_bounded() {

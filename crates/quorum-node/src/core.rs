@@ -26,6 +26,7 @@ use crate::crypto::{Secrets, Spent};
 use crate::drive::{Drive, Sink};
 use crate::link::{Carried, Carrier, Letter, Link};
 use crate::note::{Note, State};
+use crate::suspicion::{Suspicion, Suspicions, Wrong};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -53,6 +54,7 @@ pub struct Core {
     link: Link,
     drive: Drive,
     fetches: Fetches,
+    suspicions: Suspicions,
     /// Objects with an operation under way: what servers forward of others is not wanted.
     busy: BTreeSet<ObjectId>,
     done: VecDeque<Done>,
@@ -62,23 +64,33 @@ pub struct Core {
 
 /// Where the actions of a client go.
 struct Out<'a> {
+    now_ns: u64,
     link: &'a mut Link,
     done: &'a mut VecDeque<Done>,
+    suspicions: &'a mut Suspicions,
 }
 
 impl Sink for Out<'_> {
     #[inline]
     fn send(&mut self, to: Principal, message: Message) {
+        self.suspicions.sent(self.now_ns, message.object, &message.body);
         self.link.send(to, &message);
     }
 
     fn persist(&mut self, _process: &dyn Process, _object: ObjectId) {}
 
     fn done(&mut self, object: ObjectId, result: Result<Outcome, Failure>) {
+        if let Ok(outcome) = &result {
+            self.suspicions.ended(self.now_ns, object, outcome.version);
+        }
         self.done.push_back((object, result));
     }
 
-    fn rejected(&mut self, _from: Principal, _reason: Reject) {}
+    fn rejected(&mut self, from: Principal, reason: Reject) {
+        if let (Principal::Replica(server), Reject::BadProof) = (from, reason) {
+            self.suspicions.note(self.now_ns, server, Wrong::Invalid);
+        }
+    }
 }
 
 /// Returns the number of a client's directory.
@@ -136,6 +148,7 @@ impl Core {
         member.pin()?;
         let (auth, socket, directory, lock) = member.into_parts();
         let process = quorate_quorum::client(me, start, Arc::clone(&settings));
+        let suspicions = Suspicions::new(settings.thresholds.n());
         Ok(Self {
             me,
             config: Arc::new(config),
@@ -143,6 +156,7 @@ impl Core {
             link: Link::new(me.into(), (auth, socket, directory, Some(lock)), carrier),
             drive: Drive::new(process, secrets),
             fetches: Fetches::default(),
+            suspicions,
             busy: BTreeSet::new(),
             done: VecDeque::new(),
             said: VecDeque::new(),
@@ -180,6 +194,11 @@ impl Core {
         self.drive.crypto().spent()
     }
 
+    /// Returns what this client has seen of servers that are wrong.
+    pub fn suspicions(&self) -> Vec<Suspicion> {
+        self.suspicions.list(self.me.into())
+    }
+
     /// Returns how many objects have a STORE that some server has not acknowledged.
     pub fn backlog(&self) -> usize {
         self.drive.process().backlog()
@@ -187,14 +206,14 @@ impl Core {
 
     /// Returns when it has to turn, if nothing comes before.
     pub fn due(&self) -> u64 {
-        self.drive.due().min(self.fetches.due())
+        self.drive.due().min(self.fetches.due()).min(self.suspicions.due())
     }
 
     /// Begins an operation.
     pub fn invoke(&mut self, now_ns: u64, object: ObjectId, call: Call) {
         self.busy.insert(object);
-        let Self { drive, link, done, .. } = self;
-        drive.step(now_ns, Input::Invoke { object, call }, &mut Out { link, done });
+        let Self { drive, link, done, suspicions, .. } = self;
+        drive.step(now_ns, Input::Invoke { object, call }, &mut Out { now_ns, link, done, suspicions });
         self.forget_fetches();
     }
 
@@ -268,19 +287,25 @@ impl Core {
     /// Runs the timers that are due.
     fn expire(&mut self, now_ns: u64) {
         if self.due() <= now_ns {
-            let Self { drive, link, done, fetches, .. } = self;
-            drive.expire(now_ns, &mut Out { link, done });
+            let Self { me, drive, link, done, fetches, suspicions, .. } = self;
+            drive.expire(now_ns, &mut Out { now_ns, link, done, suspicions });
             fetches.again(now_ns, link);
+            let told = suspicions.tell(now_ns, (*me).into());
             self.forget_fetches();
+            for one in told {
+                self.tell(&Note::Suspect(one));
+            }
         }
     }
 
     fn take(&mut self, now_ns: u64, from: Principal, letter: Letter) {
-        let Self { drive, link, done, fetches, said, .. } = self;
+        let Self { drive, link, done, fetches, said, suspicions, .. } = self;
         let Principal::Replica(server) = from else { return };
         let note = match letter {
             Letter::Message(message) => {
-                drive.step(now_ns, Input::Message { from, message: &message }, &mut Out { link, done });
+                suspicions.heard(now_ns, server, message.object, &message.body);
+                let input = Input::Message { from, message: &message };
+                drive.step(now_ns, input, &mut Out { now_ns, link, done, suspicions });
                 return self.forget_fetches();
             }
             Letter::Note(note) => note,
@@ -302,12 +327,13 @@ impl Core {
             | Note::Watch(_)
             | Note::Unwatch(_)
             | Note::Fetch(..)
+            | Note::Suspect(_)
             | Note::Probe(_) => {}
         }
         while let Some((server, message)) = self.fetches.take() {
-            let Self { drive, link, done, .. } = self;
+            let Self { drive, link, done, suspicions, .. } = self;
             let input = Input::Message { from: server.into(), message: &message };
-            drive.step(now_ns, input, &mut Out { link, done });
+            drive.step(now_ns, input, &mut Out { now_ns, link, done, suspicions });
         }
         self.forget_fetches();
     }

@@ -8,6 +8,7 @@
 //! | messages that no protocol needs: watching, fetching, asking for the state | [`note`] |
 //! | signatures, with those that were right before remembered | [`crypto`] |
 //! | a server, its disk, its watchers, and how it can be made to lie | [`server`], [`store`], `watchers`, [`lie`] |
+//! | what was seen of servers that are wrong | [`suspicion`] |
 //! | latency, messages and signatures of an operation; the time of a repair | [`measure`] |
 //! | a client without a thread, and what it fetches | [`core`] |
 //! | a client that threads share; typed registers; watching | [`client`] |
@@ -29,6 +30,7 @@ pub mod measure;
 pub mod note;
 pub mod server;
 pub mod store;
+pub mod suspicion;
 mod watchers;
 
 pub use client::typed::{Item, Register};

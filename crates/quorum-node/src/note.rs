@@ -11,11 +11,13 @@ use quorate_quorum::{ObjectId, Value, Version};
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::{ClientId, Digest};
 
+use crate::suspicion::{ENTRIES_MAX, Suspicion};
+
 /// The first number of a kind that is a note's.
 pub const NOTES_FROM: u8 = 89;
 
 /// What a server tells of itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// How long it has been running, in milliseconds.
     pub up_ms: u64,
@@ -35,6 +37,8 @@ pub struct State {
     pub lost: bool,
     /// It lost its disk in this epoch: in BFT-BC it approves nothing.
     pub repaired: bool,
+    /// What it and clients have seen of other servers.
+    pub suspicions: Arc<[Suspicion]>,
 }
 
 /// A note.
@@ -56,6 +60,8 @@ pub enum Note {
     Probe(u64),
     /// The state, with the number of the question.
     State(u64, State),
+    /// What a client has seen of a server. The witness is the sender.
+    Suspect(Suspicion),
 }
 
 fn put_version(w: &mut Writer<'_>, version: Version) {
@@ -80,6 +86,7 @@ impl Note {
             Self::Fetched(..) => 94,
             Self::Probe(_) => 95,
             Self::State(..) => 96,
+            Self::Suspect(_) => 97,
         }
     }
 
@@ -108,14 +115,30 @@ impl Note {
             Self::Probe(number) => w.u64(*number),
             Self::State(number, state) => {
                 w.u64(*number);
-                let State { up_ms, objects, bytes, log_bytes, taken, refused, watchers, lost, repaired } =
-                    *state;
+                let State {
+                    up_ms,
+                    objects,
+                    bytes,
+                    log_bytes,
+                    taken,
+                    refused,
+                    watchers,
+                    lost,
+                    repaired,
+                    suspicions,
+                } = state;
                 for field in [up_ms, objects, bytes, log_bytes, taken, refused, watchers] {
-                    w.u64(field);
+                    w.u64(*field);
                 }
-                w.u8(u8::from(lost));
-                w.u8(u8::from(repaired));
+                w.u8(u8::from(*lost));
+                w.u8(u8::from(*repaired));
+                let shown = suspicions.get(..usize::from(ENTRIES_MAX)).unwrap_or(suspicions);
+                w.count16(shown.len());
+                for one in shown {
+                    one.encode(w);
+                }
             }
+            Self::Suspect(one) => one.encode(w),
         }
     }
 
@@ -139,7 +162,7 @@ impl Note {
             95 => Self::Probe(r.u64()?),
             96 => {
                 let number = r.u64()?;
-                let state = State {
+                let mut state = State {
                     up_ms: r.u64()?,
                     objects: r.u64()?,
                     bytes: r.u64()?,
@@ -149,9 +172,13 @@ impl Note {
                     watchers: r.u64()?,
                     lost: r.bool()?,
                     repaired: r.bool()?,
+                    suspicions: Arc::default(),
                 };
+                let count = r.count16(ENTRIES_MAX)?;
+                state.suspicions = (0..count).map(|_| Suspicion::decode(r)).collect::<Decoded<_>>()?;
                 Self::State(number, state)
             }
+            97 => Self::Suspect(Suspicion::decode(r)?),
             other => return Err(DecodeError::UnknownKind(other)),
         };
         from.end()?;
@@ -167,6 +194,12 @@ mod tests {
     fn notes_are_encoded_in_one_way() {
         let object = ObjectId([1; 32]);
         let version = Version { val: 5, client: ClientId::new(2, 0), digest: Digest([9; 32]) };
+        let suspicion = Suspicion {
+            server: quorate_wire::ReplicaId(3),
+            wrong: crate::suspicion::Wrong::Older,
+            witness: 1 << 16,
+            count: 8,
+        };
         let state = State {
             up_ms: 1,
             objects: 2,
@@ -177,6 +210,7 @@ mod tests {
             watchers: 7,
             lost: true,
             repaired: false,
+            suspicions: [suspicion, suspicion].into(),
         };
         let notes = [
             Note::Watch(object),
@@ -187,6 +221,7 @@ mod tests {
             Note::Fetched(object, version, Arc::from(&b"value"[..])),
             Note::Probe(77),
             Note::State(77, state),
+            Note::Suspect(suspicion),
         ];
         for note in notes {
             let mut bytes = Vec::new();
@@ -196,7 +231,7 @@ mod tests {
                 assert!(Note::decode(note.kind(), &bytes[..len]).is_err(), "{note:?} {len}");
             }
             assert!(Note::decode(note.kind(), &[&bytes[..], &[0]].concat()).is_err());
-            for kind in (0..NOTES_FROM).chain(97..=255) {
+            for kind in (0..NOTES_FROM).chain(98..=255) {
                 assert_eq!(Note::decode(kind, &bytes), Err(DecodeError::UnknownKind(kind)));
             }
         }

@@ -21,6 +21,7 @@ use crate::lie::{Falsifier, Lie, Seen};
 use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
 use crate::note::{Note, State};
 use crate::store::{Durability, Opened, Owner, Store};
+use crate::suspicion::{SuspicionTable, Wrong};
 use crate::watchers::Watchers;
 
 #[cfg(test)]
@@ -47,6 +48,8 @@ struct Around {
     now_ns: u64,
     refused: u64,
     rejects: BTreeMap<Reject, u64>,
+    own: Principal,
+    suspicions: SuspicionTable,
 }
 
 impl Sink for Around {
@@ -85,8 +88,11 @@ impl Sink for Around {
 
     fn done(&mut self, _object: ObjectId, _result: Result<Outcome, Failure>) {}
 
-    fn rejected(&mut self, _from: Principal, reason: Reject) {
+    fn rejected(&mut self, from: Principal, reason: Reject) {
         self.refused += 1;
+        if let (Principal::Replica(peer), Reject::BadProof) = (from, reason) {
+            self.suspicions.see(self.now_ns, self.own, peer, Wrong::Invalid);
+        }
         *self.rejects.entry(reason).or_default() += 1;
     }
 }
@@ -193,6 +199,8 @@ impl Server {
             now_ns: 0,
             refused: 0,
             rejects: BTreeMap::new(),
+            own: id.into(),
+            suspicions: SuspicionTable::default(),
         };
         let was_lost = past == Past::Lost;
         Ok(Self {
@@ -405,13 +413,22 @@ impl Server {
                 let state = self.state(now_ns);
                 self.around.notes.push((from, Note::State(number, state)));
             }
-            Note::Fetch(..) | Note::News(..) | Note::Forwarded(..) | Note::Fetched(..) | Note::State(..) => {
+            Note::Suspect(said) if self.settings.thresholds.contains(said.server) => {
+                self.around.suspicions.told(now_ns, from, said);
+            }
+            Note::Suspect(_)
+            | Note::Fetch(..)
+            | Note::News(..)
+            | Note::Forwarded(..)
+            | Note::Fetched(..)
+            | Note::State(..) => {
                 self.around.refused += 1;
             }
         }
     }
 
-    fn state(&self, now_ns: u64) -> State {
+    fn state(&mut self, now_ns: u64) -> State {
+        let suspicions = self.around.suspicions.list(now_ns).into();
         let carried = self.link.carried();
         let store = &self.around.store;
         State {
@@ -425,6 +442,7 @@ impl Server {
             watchers: self.around.watchers.len(),
             lost: !self.is_repaired(),
             repaired: store.past() != Past::Whole,
+            suspicions,
         }
     }
 

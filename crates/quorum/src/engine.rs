@@ -10,7 +10,7 @@ use quorate_wire::{ClientId, Principal};
 use crate::crypto::Crypto;
 use crate::message::{Body, Op};
 use crate::settings::Settings;
-use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Timer};
+use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::{ObjectId, Value, Version};
 
@@ -43,6 +43,19 @@ impl Context<'_> {
             let jitter = u64::try_from(self.crypto.random() & 0xffff).unwrap_or(0);
             self.out.timer(timer, wait + wait / 4 * jitter / 0x1_0000);
         }
+    }
+
+    /// Notes what a server sent that is not valid. Returns whether it is.
+    pub(crate) fn valid(&mut self, from: ServerId, valid: bool) -> bool {
+        self.judged(from, valid.then_some(()).ok_or(Reject::BadProof))
+    }
+
+    /// Notes why something that a server sent does not count. Returns whether it does.
+    pub(crate) fn judged(&mut self, from: ServerId, judged: Result<(), Reject>) -> bool {
+        if let Err(reason) = judged {
+            self.out.reject(from.into(), reason);
+        }
+        judged.is_ok()
     }
 
     pub(crate) fn longer(&self, wait: u64) -> u64 {

@@ -14,18 +14,7 @@ use crate::settings::Settings;
 use crate::step::Reject;
 use crate::version::{ObjectId, Version};
 
-/// Says whether the writer of `version` signed it, and may have. GENESIS needs no signature.
-pub(crate) fn is_signed(
-    settings: &Settings,
-    crypto: &mut dyn Crypto,
-    object: &ObjectId,
-    version: Version,
-    signature: Option<&Signature>,
-) -> bool {
-    judge(settings, crypto, object, version, signature).is_ok()
-}
-
-/// Judges whether the writer of `version` signed it, and may have written it (§15).
+/// Judges whether the writer of `version` signed it, and may have written it (§15). GENESIS needs no signature.
 pub(crate) fn judge(
     settings: &Settings,
     crypto: &mut dyn Crypto,

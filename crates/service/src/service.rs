@@ -68,6 +68,7 @@ pub trait Service: Sync {
     ) -> Result<(), Stop>;
 }
 
+/// The threads of a replica share its service.
 impl<S: Service + Send> Service for Arc<S> {
     fn is_read_only(&self, operation: &[u8]) -> bool {
         (**self).is_read_only(operation)

@@ -264,22 +264,16 @@ impl<P: PageStore> State<P> {
         page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page, buffer)
     }
 
-    /// Returns what the tree of checkpoint `seq` says of a page or node. The caller has seen that it is
-    /// held.
-    pub(crate) fn label_at(&self, seq: SeqNum, level: u8, index: u32) -> Label {
-        for record in self.records.iter().skip(self.position(seq).unwrap_or(0)) {
-            if let Some(old) = record.label(level, index) {
-                return old;
-            }
-        }
-        self.tree.label(level, index)
+    /// Returns what the tree of checkpoint `seq` says of a page or node, if a later checkpoint has replaced that, even by
+    /// the same: an empty page has always the same label. The caller has seen that `seq` is held.
+    pub(crate) fn replaced_label(&self, seq: SeqNum, level: u8, index: u32) -> Option<Label> {
+        let from = self.position(seq).unwrap_or(0);
+        self.records.iter().skip(from).find_map(|record| record.label(level, index))
     }
 
-    /// Returns whether a checkpoint after `seq`, which is held, has another version of a page, even if the newest one has
-    /// the same: an empty page has always the same label.
-    pub(crate) fn has_changed_since(&self, seq: SeqNum, page: u32) -> bool {
-        let from = self.position(seq).unwrap_or(0);
-        self.records.iter().skip(from).any(|record| record.label(0, page).is_some())
+    /// Returns what the tree of checkpoint `seq` says of a page or node. The caller has seen that it is held.
+    pub(crate) fn label_at(&self, seq: SeqNum, level: u8, index: u32) -> Label {
+        self.replaced_label(seq, level, index).unwrap_or_else(|| self.tree.label(level, index))
     }
 
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.

@@ -28,7 +28,7 @@ fn main() {
         });
         match found {
             Some((seed, found)) => {
-                println!("M{id} {name}: {} seeds, {}", seed - first + 1, found.rule.name())
+                println!("M{id} {name}: {} seeds, {}", seed - first + 1, found.rule.name());
             }
             None => println!("M{id} {name}: not found in {count} seeds"),
         }

@@ -31,7 +31,7 @@ pub struct Workers {
     pub run_ns: TaskTime,
     /// Of a million runs, the ones that panic. Such a run means nothing.
     pub panics: u32,
-    /// Of a million runs, the ones that take [`HANG_NS`].
+    /// Of a million runs, the ones that take `HANG_NS`.
     pub hangs: u32,
     /// Replies to certain requests leave before the requests settle.
     pub replies_early: bool,

@@ -196,7 +196,9 @@ impl<'a> Break<'a> {
         let damaged = damage(&self.local.node(self.name))?;
         self.start(&[])?;
         let what = match &damaged[..] {
-            [] => "nothing to damage: it has written neither a log nor a state".to_owned(),
+            [] => {
+                "nothing to damage: its log has no two commits in one segment, and it has no state".to_owned()
+            }
             damaged => format!("one sector damaged in {}", damaged.join(" and in ")),
         };
         out::line(format!("r{} killed, {what}, restarted", self.id));
@@ -333,7 +335,8 @@ fn spoil(path: &Path) -> io::Result<Option<u64>> {
     let at = if path.extension().is_some() {
         // Not the last commit: unless another one follows, it may have been promised to nobody, and is cut off.
         let commits = commits(&fs::read(path)?);
-        let Some(at) = commits.get(commits.len().saturating_sub(1) / 2) else { return Ok(None) };
+        let followed = commits.split_last().and_then(|(_, before)| before.get(before.len() / 2));
+        let Some(at) = followed else { return Ok(None) };
         *at as u64
     } else {
         file.metadata()?.len() / 2 / SECTOR as u64 * SECTOR as u64

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_quorum_node::note::State;
+use quorate_quorum_node::suspicion::{Suspicion, Wrong};
 
 /// How long a scraper may take for its request, and for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,6 +59,7 @@ pub(super) struct Said<'a> {
     pub(super) servers: usize,
     /// Of those that answered.
     pub(super) states: &'a [(usize, State)],
+    pub(super) suspicions: &'a [Suspicion],
 }
 
 impl Said<'_> {
@@ -91,6 +93,21 @@ pub(super) fn text(said: Said<'_>) -> String {
     for (server, state) in said.all() {
         let up = u8::from(state.is_some());
         let _ = writeln!(out, "quorate_register_server_up{{server=\"{server}\"}} {up}");
+    }
+    head(
+        &mut out,
+        "quorate_register_suspect",
+        "gauge",
+        "Errors of the server that clients and other servers saw; 0 after 10 minutes without a new one.",
+    );
+    for server in 0..said.servers {
+        for (wrong, _, reason, _) in Wrong::ALL {
+            let these =
+                said.suspicions.iter().filter(|one| one.server.index() == server && one.wrong == *wrong);
+            let count: u64 = these.map(|one| one.count).sum();
+            let _ =
+                writeln!(out, "quorate_register_suspect{{server=\"{server}\",reason=\"{reason}\"}} {count}");
+        }
     }
     for (name, kind, help, of) in SAID {
         head(&mut out, name, kind, help);

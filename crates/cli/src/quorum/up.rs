@@ -15,7 +15,8 @@ use quorate_quorum_node::init::F_MAX;
 use quorate_quorum_node::{Client, Config};
 
 use super::name::{Name, VariantName, protocol};
-use super::real::{Seen, lie_of, new_register};
+use super::real::{lie_of, new_register};
+use super::status::Seen;
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::local::{Local, unwritable};
@@ -118,7 +119,7 @@ impl Up {
         let config = Config::read(&local.node("server-0"))?;
         let client = Client::open(&local.node(WATCH), ClientOptions::default())?;
         let begin = Instant::now();
-        while Seen::look(&client)?.status() != 0 {
+        while !Seen::look(&client)?.all_work() {
             let mut all = children.iter_mut().zip(&names);
             let gone = all.find_map(|(child, name)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));
             if let Some(name) = gone {

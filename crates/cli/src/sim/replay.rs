@@ -76,7 +76,7 @@ pub(crate) struct Replay {
     /// Execute requests in parallel, as in `sim run`
     #[arg(long, conflicts_with_all = ["scenario", "recording"])]
     workers: bool,
-    /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
+    /// Use only the faults that the first version of the swarm had, to repeat the faults of a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
 }

@@ -75,10 +75,11 @@ pub(crate) struct RunSim {
     /// Draw the run as a diagram, with a column for each replica and each lane of a client. Needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
-    /// Execute requests in parallel: each replica has another number of workers and another engine
+    /// Execute requests in parallel. The number of workers and the engine differ from replica to replica. An engine
+    /// decides when a request may run
     #[arg(long, conflicts_with = "scenario")]
     workers: bool,
-    /// Use only the faults that the first version of the swarm had, to repeat a seed of that version
+    /// Use only the faults that the first version of the swarm had, to repeat the faults of a seed of that version
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
     /// Print one JSON object

@@ -78,7 +78,7 @@ fn amiss(data: &str) -> Option<String> {
 }
 
 /// Waits until all is well, and returns how long that took.
-fn recovers(data: &str, most: Duration, what: &str) -> Duration {
+pub(crate) fn recovers(data: &str, most: Duration, what: &str) -> Duration {
     let begin = Instant::now();
     while let Some(bad) = amiss(data) {
         assert!(begin.elapsed() < most, "{what}: not recovered after {:?}:\n{bad}", begin.elapsed());

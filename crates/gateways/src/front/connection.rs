@@ -27,7 +27,7 @@ impl Key {
 #[derive(Debug)]
 pub(super) struct Connection<T> {
     pub(super) stream: TcpStream,
-    pub(super) talk: T,
+    pub(super) conversation: T,
     /// When bytes were last transferred, in nanoseconds of the monotonic clock.
     pub(super) moved_at: u64,
     /// Since when its next operation has waited for a lane; none: it is not in the queue.
@@ -49,9 +49,9 @@ impl<T: Conversation> Connection<T> {
     /// Reads what is available, up to the size of `buffer`. Returns whether the connection is alive.
     pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
         match self.stream.read(buffer) {
-            Ok(0) => self.talk.hang_up(),
+            Ok(0) => self.conversation.hang_up(),
             Ok(len) => {
-                self.talk.receive(protocol, buffer.get(..len).unwrap_or(&[]));
+                self.conversation.receive(protocol, buffer.get(..len).unwrap_or(&[]));
                 self.moved_at = now_ns;
             }
             Err(error) => {
@@ -63,11 +63,11 @@ impl<T: Conversation> Connection<T> {
 
     /// Writes pending output, as far as possible. Returns whether the connection is alive.
     pub(super) fn write(&mut self, now_ns: u64) -> bool {
-        while !self.talk.output().is_empty() {
-            match self.stream.write(self.talk.output()) {
+        while !self.conversation.output().is_empty() {
+            match self.stream.write(self.conversation.output()) {
                 Ok(0) => return false,
                 Ok(len) => {
-                    self.talk.sent(len);
+                    self.conversation.sent(len);
                     self.moved_at = now_ns;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
@@ -75,7 +75,7 @@ impl<T: Conversation> Connection<T> {
                 Err(_) => return false,
             }
         }
-        !self.talk.has_ended()
+        !self.conversation.has_ended()
     }
 }
 

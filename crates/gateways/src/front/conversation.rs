@@ -84,7 +84,7 @@ pub enum Failure {
 /// An operation for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The talk's number of the operation, returned with the answer.
+    /// The conversation's number of the operation, returned with the answer.
     pub ticket: u64,
     /// Whether it may be served without ordering.
     pub read_only: bool,

@@ -217,18 +217,18 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
         let now_ns = self.clock.mono_ns();
         self.counts.connections_total += 1;
-        let talk = T::open(&self.protocol, peer, self.counts.connections_total);
+        let conversation = T::open(&self.protocol, peer, self.counts.connections_total);
         let prepared = stream.set_nonblocking(true).and(stream.set_nodelay(true));
         let mut connection = Connection {
             stream,
-            talk,
+            conversation,
             moved_at: now_ns,
             waits_since: None,
             counted: 0,
             interest: (true, false),
         };
         if self.counts.connections >= self.limits.connections_max || prepared.is_err() {
-            connection.talk.refuse(Refused::Connections);
+            connection.conversation.refuse(Refused::Connections);
             connection.write(now_ns);
             return;
         }
@@ -252,9 +252,9 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         let Some(connection) = find(&mut self.slots, key) else { return };
         let mut lives = !flags.intersects(EpollFlags::EPOLLERR);
         let readable = flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP);
-        if lives && readable && connection.talk.wants_input() {
-            if connection.talk.is_large() && self.held > self.limits.memory_bytes_max {
-                connection.talk.refuse(Refused::Memory);
+        if lives && readable && connection.conversation.wants_input() {
+            if connection.conversation.is_large() && self.held > self.limits.memory_bytes_max {
+                connection.conversation.refuse(Refused::Memory);
             } else {
                 lives = connection.read(&self.protocol, &mut self.buffer, now_ns);
             }
@@ -273,20 +273,20 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             if !connection.write(now_ns) {
                 return self.close(key);
             }
-            if connection.talk.work(&self.protocol, &mut self.counts) == Progress::Rest {
+            if connection.conversation.work(&self.protocol, &mut self.counts) == Progress::Rest {
                 break;
             }
         }
         if !connection.write(now_ns) {
             return self.close(key);
         }
-        if connection.waits_since.is_none() && connection.talk.has_question() {
+        if connection.waits_since.is_none() && connection.conversation.has_question() {
             connection.waits_since = Some(now_ns);
             self.waiting.push_back(key);
         }
-        let held = connection.talk.held();
+        let held = connection.conversation.held();
         self.held = (self.held + held).saturating_sub(std::mem::replace(&mut connection.counted, held));
-        let interest = (connection.talk.wants_input(), !connection.talk.output().is_empty());
+        let interest = (connection.conversation.wants_input(), !connection.conversation.output().is_empty());
         if interest != connection.interest {
             connection.interest = interest;
             let mut flags = EpollFlags::empty();
@@ -305,9 +305,9 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             let Some(key) = self.waiting.pop_front() else { break };
             let Some(connection) = find(&mut self.slots, key) else { continue };
             connection.waits_since = None;
-            let Some(question) = connection.talk.question(&mut self.operation) else { continue };
+            let Some(question) = connection.conversation.question(&mut self.operation) else { continue };
             let now_ns = self.clock.mono_ns();
-            if connection.talk.has_question() {
+            if connection.conversation.has_question() {
                 connection.waits_since = Some(now_ns);
                 self.waiting.push_back(key);
             }
@@ -326,8 +326,8 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             let Some(Asked { key, question, .. }) = asked else { return };
             let Some(connection) = find(slots, key) else { return };
             match result {
-                Ok(result) => connection.talk.answer(protocol, question.ticket, result, counts),
-                Err(failure) => connection.talk.fail(question.ticket, failure),
+                Ok(result) => connection.conversation.answer(protocol, question.ticket, result, counts),
+                Err(failure) => connection.conversation.fail(question.ticket, failure),
             }
             finished.push(key);
         });
@@ -363,7 +363,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
                 continue;
             };
             let key = Key { slot: u32::try_from(slot).unwrap_or(u32::MAX), life: *life };
-            if connection.talk.is_stalled() && now_ns - connection.moved_at > self.limits.stall_ns {
+            if connection.conversation.is_stalled() && now_ns - connection.moved_at > self.limits.stall_ns {
                 self.close(key);
             }
         }
@@ -392,15 +392,15 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             let Some(Asked { key, question, .. }) = asked.take_if(given_up) else { continue };
             let Some(connection) = find(&mut self.slots, key) else { continue };
             let failure = if question.read_only { Failure::NothingDone } else { Failure::Unknown };
-            connection.talk.fail(question.ticket, failure);
+            connection.conversation.fail(question.ticket, failure);
             self.finished.push(key);
         }
         // No lane has become free for them in that time.
         for key in &self.waiting {
             let Some(connection) = find(&mut self.slots, *key) else { continue };
             if connection.waits_since.is_some_and(is_late) {
-                while let Some(question) = connection.talk.question(&mut self.operation) {
-                    connection.talk.fail(question.ticket, Failure::NothingDone);
+                while let Some(question) = connection.conversation.question(&mut self.operation) {
+                    connection.conversation.fail(question.ticket, Failure::NothingDone);
                 }
                 self.finished.push(*key);
             }

@@ -12,7 +12,7 @@ use super::*;
 use quorate_node::clock::Clock;
 use quorate_node::idle::Waiting;
 
-/// A talk that says nothing: nobody connects here.
+/// A conversation that says nothing: nobody connects here.
 #[derive(Debug)]
 struct Silent;
 

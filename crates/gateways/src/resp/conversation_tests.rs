@@ -7,7 +7,7 @@ use quorate_wire::message::OPERATION_BYTES_MAX;
 
 /// A connection, and what is behind it.
 struct Peer {
-    talk: RespConversation,
+    conversation: RespConversation,
     protocol: Protocol,
     counts: Counts,
     output: Vec<u8>,
@@ -20,17 +20,17 @@ impl Peer {
         let operation_bytes_max = OPERATION_BYTES_MAX;
         let protocol = Protocol { connections_max: 10, operation_bytes_max, ..Protocol::default() };
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 5000));
-        let talk = RespConversation::open(&protocol, peer, 1);
-        Self { talk, protocol, counts: Counts::default(), output: Vec::new(), held: 0 }
+        let conversation = RespConversation::open(&protocol, peer, 1);
+        Self { conversation, protocol, counts: Counts::default(), output: Vec::new(), held: 0 }
     }
 
     /// Works until there is nothing to be done.
     fn work(&mut self) {
-        self.held = self.held.max(self.talk.held());
-        while self.talk.work(&self.protocol, &mut self.counts) == Progress::Again {}
-        self.held = self.held.max(self.talk.held());
-        self.output.extend_from_slice(self.talk.output());
-        self.talk.sent(self.talk.output().len());
+        self.held = self.held.max(self.conversation.held());
+        while self.conversation.work(&self.protocol, &mut self.counts) == Progress::Again {}
+        self.held = self.held.max(self.conversation.held());
+        self.output.extend_from_slice(self.conversation.output());
+        self.conversation.sent(self.conversation.output().len());
     }
 
     /// Sends bytes in pieces of `piece`, as the gateway takes them. Says whether all of them were taken.
@@ -38,10 +38,10 @@ impl Peer {
         for piece in bytes.chunks(piece) {
             // What is read at once is no more than this.
             for part in piece.chunks(INPUT_BYTES) {
-                if !self.talk.wants_input() {
+                if !self.conversation.wants_input() {
                     return false;
                 }
-                self.talk.receive(&self.protocol, part);
+                self.conversation.receive(&self.protocol, part);
                 self.work();
             }
         }
@@ -74,13 +74,13 @@ fn r1_commands_of_many_words_are_taken_in_pieces_of_any_size() {
         for piece in pieces {
             let mut peer = Peer::new();
             assert!(peer.send(bytes, piece), "in pieces of {piece}");
-            assert!(peer.talk.has_question(), "in pieces of {piece}");
+            assert!(peer.conversation.has_question(), "in pieces of {piece}");
         }
         // And with something before it, so that what is held begins anywhere.
         for before in 1..40 {
             let mut peer = Peer::new();
             assert!(peer.send(&[&vec![b'\n'; before][..], bytes].concat(), INPUT_BYTES), "behind {before}");
-            assert!(peer.talk.has_question(), "behind {before}");
+            assert!(peer.conversation.has_question(), "behind {before}");
         }
     }
 }
@@ -104,7 +104,7 @@ fn h4_what_is_over_a_limit_is_an_error_reply() {
             assert!(peer.send(bytes, piece));
             let text = String::from_utf8_lossy(&peer.output).into_owned();
             assert!(text.starts_with("-ERR ") && text.ends_with("\r\n"), "{text}");
-            assert!(!peer.talk.has_ended());
+            assert!(!peer.conversation.has_ended());
             assert!(peer.held < 4 * COMMAND_BYTES_MAX, "{}", peer.held);
             assert!(peer.send(b"PING\r\n", 7));
             assert!(peer.output.ends_with(b"\r\n+PONG\r\n"));
@@ -119,7 +119,7 @@ fn h4_words_count_as_held() {
     let bytes = command(&words);
     let mut peer = Peer::new();
     peer.send(&bytes[..bytes.len() - 10], INPUT_BYTES);
-    assert!(peer.talk.held() > bytes.len() + 8 * WORDS_MAX, "{}", peer.talk.held());
+    assert!(peer.conversation.held() > bytes.len() + 8 * WORDS_MAX, "{}", peer.conversation.held());
 }
 
 /// H3, R4: what a web page can make a browser send ends the connection before anything in its body is done.
@@ -134,10 +134,10 @@ fn h3_what_a_browser_sends_ends_the_connection() {
     ] {
         let mut peer = Peer::new();
         peer.send(format!("{head}{set}").as_bytes(), 10_000);
-        assert!(peer.talk.has_ended() && !peer.talk.has_question(), "{head}");
+        assert!(peer.conversation.has_ended() && !peer.conversation.has_question(), "{head}");
     }
     // The words are commands nowhere else.
     let mut peer = Peer::new();
     assert!(peer.send(&command(&[b"SET", b"POST", b"Host:"]), 100));
-    assert!(peer.talk.has_question());
+    assert!(peer.conversation.has_question());
 }

@@ -106,7 +106,8 @@ pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, NodeError> {
         .in_file(&path)
         .next("write the time of day into it, in nanoseconds since 1970: date +%s%N"));
     }
-    note_time(dir, time)?;
+    // Before its keys are used (D8). A start may wait for the disk.
+    keep_time(dir, time)?;
     Ok(time)
 }
 

@@ -203,7 +203,7 @@ pub enum Keep {
     NewestSeen,
 }
 
-/// Returns how long a driver keeps a record. None: it is none.
+/// Returns how long a driver keeps a record. None: the bytes are no record.
 pub fn keep(record: &[u8]) -> Option<Keep> {
     Some(match Record::decode(record).ok()? {
         Record::PrePrepared { seq, .. }

@@ -50,10 +50,10 @@ impl Replica {
             Ok(as_it_is) => !as_it_is,
         };
         // The MAC of a read suffices, because only this replica has to accept it: its signature is not checked (AU-1). If
-        // its client has to sign, `admits` has rejected a read without a signature (AU-5).
-        let proven = request.proof != Proof::Unproven;
+        // its client has to sign, `admits` has rejected a read without a signature (AU-5). A signature does not suffice,
+        // because it does not cover the flag.
         if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
-            if !proven {
+            if request.proof != Proof::Mac {
                 return out.reject(Reject::UnprovenRequest);
             }
             return self.on_read_request(request, out);

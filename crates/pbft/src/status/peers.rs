@@ -259,8 +259,8 @@ impl Peers {
     }
 
     /// Returns whether `to`, which asks for the batch at `seq`, may be sent it whatever its budget: once for each number of
-    /// those that are executed here, in their order, and once more when it has started again. So a replica can catch up with any rate of requests, and a Byzantine
-    /// one gains no more than one more copy of what was agreed, 64 KiB at a time.
+    /// those that are executed here, in their order, and once more when it has started again. So a replica can catch up
+    /// with any rate of requests. A Byzantine one gains one more copy of what was agreed, 64 KiB at a time.
     pub(crate) fn allow_copy(
         &mut self,
         to: ReplicaId,

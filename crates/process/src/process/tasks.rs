@@ -122,7 +122,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.run(now, task, watch);
             return true;
         }
-        if ahead.begins_batch() && self.waits_for_room() {
+        if ahead.is_due() && ahead.begins_batch() && self.waits_for_room() {
             return false;
         }
         let Some(ahead) = &mut self.ahead else { return false };

@@ -52,7 +52,7 @@ pub struct RepairPlan {
 }
 
 /// What was measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RepairFigures {
     /// From the start of the server without its disk until it answers.
     pub took: Duration,

@@ -15,6 +15,7 @@ use std::io::{self, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use quorate_quorum::ObjectId;
 use quorate_wire::codec::Reader;
 use quorate_wire::{ClusterId, ReplicaId};
@@ -123,6 +124,11 @@ pub(super) fn read(
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Read::Damaged("its log is missing")),
         Err(error) => return Err(error),
     };
+    // A process that was killed, or whose sync failed, leaves bytes in memory that a power failure takes away (D11). What
+    // is read here will be promised: it is made durable first, and what no sync brings to the disk is dropped from memory.
+    file.sync_all()?;
+    // Best effort: not every file system does it.
+    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     let end = file.metadata()?.len();
     let mut from = BufReader::with_capacity(1 << 20, &file);
     let mut found = vec![0; usize::try_from(HEADER_BYTES).unwrap_or(0)];

@@ -117,8 +117,8 @@ pub(crate) fn await_state(client: &Client, id: usize, wanted: impl Fn(&State) ->
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let states = client.states(Duration::from_millis(300)).unwrap();
-        let found = states.iter().find(|(server, _)| server.index() == id).map(|(_, state)| *state);
-        if let Some(state) = found.filter(|state| wanted(state)) {
+        let found = states.iter().find(|(server, _)| server.index() == id).map(|(_, state)| state.clone());
+        if let Some(state) = found.clone().filter(|state| wanted(state)) {
             return state;
         }
         assert!(Instant::now() < end, "server {id}: {found:?}");

@@ -117,9 +117,15 @@ fn phalanx(stage: &mut Stage) -> Result<(), String> {
     );
     hand.exchange(client(3), &[0, 1, 2]);
     hand.expect(client(3), "a")?;
+    write_beside(hand, version, &proof)
+}
+
+/// Client 1 writes while server 3 answers it with a version that it must not believe.
+fn write_beside(mut hand: Hand, version: Version, proof: &Proof) -> Result<(), String> {
     hand.invoke(client(1), Call::Write(value("b")));
     let second = Op { incarnation: 1, number: 2, phase: 1 };
-    hand.tell(server(3), client(1).into(), Body::Tsr { op: second, version, signature: proof.signature });
+    let answer = Body::Tsr { op: second, version, signature: proof.signature };
+    hand.tell(server(3), client(1).into(), answer);
     hand.exchange(client(1), &[0, 1, 2]);
     hand.expect(client(1), "b")?;
     hand.check()
@@ -183,12 +189,7 @@ fn minimal_f(stage: &mut Stage) -> Result<(), String> {
         hand.tell(server(3), server(number), Body::Fstore { version, value, proof });
     }
     read(&mut hand, "a")?;
-    hand.invoke(client(1), Call::Write(value("b")));
-    let second = Op { incarnation: 1, number: 2, phase: 1 };
-    hand.tell(server(3), client(1).into(), Body::Tsr { op: second, version, signature: proof.signature });
-    hand.exchange(client(1), &[0, 1, 2]);
-    hand.expect(client(1), "b")?;
-    hand.check()
+    write_beside(hand, version, &proof)
 }
 
 /// Client 9 asks for approvals in both ways. The liar signs all that it is asked for.

@@ -63,7 +63,7 @@ impl Gathered {
             self.servers.insert(server);
             self.list.push((server, *signature));
         }
-        valid
+        cx.valid(server, valid)
     }
 
     /// Says whether this server's signature is there.

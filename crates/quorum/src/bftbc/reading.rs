@@ -39,7 +39,8 @@ impl Register {
                     // nobody holds, and it could not be written back (§6.7).
                     let withheld = self.value.is_some() && cx.settings.wrong(Mutant::ValueWithheld);
                     let version = read.pcert.version;
-                    if withheld || cx.crypto.digest(&read.value) == version.digest {
+                    let hashes = cx.crypto.digest(&read.value) == version.digest;
+                    if cx.valid(from, hashes) || withheld {
                         answers.add(from, version, read);
                     }
                     self.choose_read(cx);
@@ -61,8 +62,10 @@ impl Register {
     fn choose_read(&mut self, cx: &mut Context<'_>) {
         let writes = self.value.is_some();
         let State::Read { answers, round, .. } = &mut self.state else { return };
-        let chosen = answers
-            .choose(cx.q(), |_, _, read: &Read| read.pcert.is_valid(cx.settings, cx.crypto, &cx.object));
+        let chosen = answers.choose(cx.q(), |from, _, read: &Read| {
+            let valid = read.pcert.is_valid(cx.settings, cx.crypto, &cx.object);
+            cx.valid(from, valid)
+        });
         let Some(chosen) = chosen else { return };
         let (version, first) = (chosen.version, round.op());
         let mut holders = ServerSet::default();

@@ -40,8 +40,9 @@ impl Register {
         }
         if round.answered(from) {
             answers.add(from, pcert.version, pcert.clone());
-            let chosen = answers.choose(cx.q(), |_, _, pcert: &PrepareCert| {
-                pcert.is_valid(cx.settings, cx.crypto, &cx.object)
+            let chosen = answers.choose(cx.q(), |from, _, pcert: &PrepareCert| {
+                let valid = pcert.is_valid(cx.settings, cx.crypto, &cx.object);
+                cx.valid(from, valid)
             });
             if let Some(chosen) = chosen {
                 self.prepare(Predecessor::Prepared(chosen.item), chosen.version, cx);
@@ -123,8 +124,9 @@ impl Register {
             self.start_read(cx);
             return true;
         }
-        let chosen = answers.choose(cx.q(), |_, _, (pcert, _): &Optimistic| {
-            pcert.is_valid(cx.settings, cx.crypto, &cx.object)
+        let chosen = answers.choose(cx.q(), |from, _, (pcert, _): &Optimistic| {
+            let valid = pcert.is_valid(cx.settings, cx.crypto, &cx.object);
+            cx.valid(from, valid)
         });
         if let Some(chosen) = chosen {
             self.prepare(Predecessor::Prepared(chosen.item.0), chosen.version, cx);

@@ -14,7 +14,7 @@ use crate::crypto::{Signature, Statement};
 use crate::engine::{Answers, Context, Machine, Round};
 use crate::message::{Body, Op, Proof, Rid};
 use crate::mutants::Mutant;
-use crate::phalanx::is_signed;
+use crate::phalanx::judge;
 use crate::settings::{Protocol, Ts};
 use crate::step::{Call, Failure, Outcome, Path, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
@@ -250,10 +250,13 @@ impl Register {
         let own = self.own.unwrap_or(Version::GENESIS);
         let signed =
             cx.settings.protocol == Protocol::MinimalF && !cx.settings.wrong(Mutant::UnsignedTimestamp);
-        let chosen = answers.choose(cx.q(), |_, version, signature| {
-            !signed
-                || version <= own
-                || is_signed(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+        let chosen = answers.choose(cx.q(), |from, version, signature| {
+            let judged = if !signed || version <= own {
+                Ok(())
+            } else {
+                judge(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+            };
+            cx.judged(from, judged)
         });
         let Some(chosen) = chosen else { return };
         let value = Arc::clone(value);

@@ -2,7 +2,7 @@
 
 use quorate_wire::Principal;
 
-use super::is_signed;
+use super::judge;
 use crate::crypto::{Signature, Statement};
 use crate::engine::{Answers, Context, Machine, Round, outcome};
 use crate::message::{Body, Op, Proof};
@@ -82,7 +82,7 @@ impl Machine for Register {
                 if round.answered(from) {
                     // A value that is not its version's costs a hash, and its server is not counted.
                     let hashes = cx.crypto.digest(value) == version.digest;
-                    if hashes || cx.settings.wrong(Mutant::VerifyNothing) {
+                    if cx.valid(from, hashes) || cx.settings.wrong(Mutant::VerifyNothing) {
                         answers.add(from, *version, (value.clone(), proof.clone()));
                     }
                     self.choose_value(cx);
@@ -123,8 +123,13 @@ impl Register {
         let State::Ask { answers, round, value } = &mut self.state else { return };
         let own = self.own.unwrap_or(Version::GENESIS);
         // No verification where the largest is the writer's own last version or below it.
-        let chosen = answers.choose(cx.q(), |_, version, signature| {
-            version <= own || is_signed(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+        let chosen = answers.choose(cx.q(), |from, version, signature| {
+            let judged = if version <= own {
+                Ok(())
+            } else {
+                judge(cx.settings, cx.crypto, &cx.object, version, signature.as_ref())
+            };
+            cx.judged(from, judged)
         });
         let Some(chosen) = chosen else { return };
         let digest = cx.crypto.digest(value);
@@ -145,8 +150,9 @@ impl Register {
     /// With q answers, returns the largest valid one if they are unanimous; otherwise writes it back.
     fn choose_value(&mut self, cx: &mut Context<'_>) {
         let State::Read { answers, round } = &mut self.state else { return };
-        let chosen = answers.choose(cx.q(), |_, version, (_, proof)| {
-            is_signed(cx.settings, cx.crypto, &cx.object, version, proof.signature.as_ref())
+        let chosen = answers.choose(cx.q(), |from, version, (_, proof)| {
+            let judged = judge(cx.settings, cx.crypto, &cx.object, version, proof.signature.as_ref());
+            cx.judged(from, judged)
         });
         let Some(chosen) = chosen else { return };
         let (version, (value, proof)) = (chosen.version, chosen.item);

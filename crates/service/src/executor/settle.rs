@@ -13,7 +13,7 @@ use crate::replies::LanesMark;
 use crate::service::{Access, Context, Service};
 use crate::state::btree::{Tree, Value};
 use crate::state::cell::{Below, Cell, CellRun};
-use crate::state::elsewhere::{Answered, Asked, Found};
+use crate::state::elsewhere::{Answered, Asked, CellContent};
 use crate::state::space::Space;
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -187,20 +187,20 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 }
 
 /// Returns what a run on another thread asks for.
-fn find(view: &View<'_>, asked: &Asked) -> Result<Found, Stop> {
+fn find(view: &View<'_>, asked: &Asked) -> Result<CellContent, Stop> {
     match asked {
         Asked::Key { tree, key } => {
             let tree = Tree::new(*tree, Space::new(view, (0, 0), 0));
             Ok(match tree.get(view, key)? {
-                None => Found::Absent,
-                Some(Value::Inline(bytes)) => Found::Bytes(bytes.to_vec()),
+                None => CellContent::Absent,
+                Some(Value::Inline(bytes)) => CellContent::Bytes(bytes.to_vec()),
                 Some(Value::Large(large)) => {
                     let (runs, len) = large.parts();
-                    Found::Large(runs.to_vec(), len)
+                    CellContent::Large(runs.to_vec(), len)
                 }
             })
         }
-        Asked::Page(page) => Ok(Found::Bytes(view.page(*page)?.to_vec())),
-        Asked::Sum(page, at) => Ok(Found::Sum(view.known_sum(*page, *at)?)),
+        Asked::Page(page) => Ok(CellContent::Bytes(view.page(*page)?.to_vec())),
+        Asked::Sum(page, at) => Ok(CellContent::Sum(view.known_sum(*page, *at)?)),
     }
 }

@@ -98,11 +98,12 @@ impl ImageCopy {
         let mut buffer = Vec::new();
         for _ in 0..pages_max {
             let Some(page) = self.next() else { break };
-            let label = state.label_at(seq, 0, page);
-            if state.has_changed_since(seq, page) {
+            let replaced = state.replaced_label(seq, 0, page);
+            if replaced.is_some() {
                 // Before or after this copying began.
                 state.mark_unsaved(page);
             }
+            let label = replaced.unwrap_or_else(|| state.tree().label(0, page));
             if state.take_repaired(page) {
                 out.unreadable.push(page);
             }

@@ -107,7 +107,7 @@ pub struct WrongRule {
     pub has_replied: bool,
 }
 
-/// What [`Runs::settle`] has done.
+/// What `Runs::settle` has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// A request is part of the state; its reply is the last one.

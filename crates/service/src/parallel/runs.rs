@@ -282,7 +282,7 @@ impl<R: Rules> Runs<R> {
         replies: &mut Replies,
     ) -> Result<Option<Settled>, PageFault> {
         // A batch is not opened before its first request has run: pages stay in memory while a batch is open.
-        if !self.can_settle() {
+        if self.begins_batch() && !self.can_settle() {
             return Ok(None);
         }
         let Some(open) = self.batches.front_mut() else { return Ok(None) };

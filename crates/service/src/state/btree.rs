@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use crate::state::cells::Asking;
-use crate::state::elsewhere::Found;
+use crate::state::elsewhere::CellContent;
 use crate::state::space::{PageRun, Space, pair, pair_bytes};
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -115,9 +115,9 @@ impl Tree {
         {
             return Ok(match cells.ask_for_key(&cell, self.header, key)? {
                 Asking::Own(content) => content.map(Value::Inline),
-                Asking::Found(Found::Bytes(bytes)) => Some(Value::Inline(bytes)),
-                Asking::Found(Found::Large(runs, len)) => Some(Value::Large(Large { len: *len, runs })),
-                Asking::Found(Found::Absent | Found::Sum(_)) => None,
+                Asking::Found(CellContent::Bytes(bytes)) => Some(Value::Inline(bytes)),
+                Asking::Found(CellContent::Large(runs, len)) => Some(Value::Large(Large { len: *len, runs })),
+                Asking::Found(CellContent::Absent | CellContent::Sum(_)) => None,
             });
         }
         let written = view.cells().map_or(Ok(None), |cells| cells.entry(&cell))?;

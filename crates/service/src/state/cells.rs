@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::page::PageStore;
 use crate::state::cell::{Below, Cell, CellRun, Change, Seen};
-use crate::state::elsewhere::{Asked, CellLink, Found, Told};
+use crate::state::elsewhere::{Asked, CellContent, CellLink, Told};
 use crate::state::overlay::Overlay;
 use crate::stop::Stop;
 
@@ -37,7 +37,7 @@ enum Source<'a> {
 pub(super) enum Asking<'v> {
     /// The run has written it.
     Own(Option<&'v [u8]>),
-    Found(&'v Found),
+    Found(&'v CellContent),
 }
 
 impl<'a> Cells<'a> {
@@ -57,7 +57,7 @@ impl<'a> Cells<'a> {
     }
 
     /// Asks for a cell, unless it was asked for before.
-    fn ask(&self, asked: Asked) -> Result<&Found, Stop> {
+    fn ask(&self, asked: Asked) -> Result<&CellContent, Stop> {
         let Source::Elsewhere { link, told, .. } = &self.source else { return Err(self.fail()) };
         if let Some(found) = told.get(&asked) {
             return Ok(found);
@@ -149,8 +149,8 @@ impl<'a> Cells<'a> {
                 return Ok(own.unwrap_or(zeros));
             }
             return match self.ask(Asked::Page(page - first))? {
-                Found::Bytes(bytes) => Ok(bytes),
-                Found::Absent | Found::Large(..) | Found::Sum(_) => Err(self.fail()),
+                CellContent::Bytes(bytes) => Ok(bytes),
+                CellContent::Absent | CellContent::Large(..) | CellContent::Sum(_) => Err(self.fail()),
             };
         }
         match self.get(&cell) {
@@ -194,8 +194,8 @@ impl<'a> Cells<'a> {
         match &self.source {
             Source::Here { below, .. } => Ok(settled()?.checked_add_signed(below.sum(sum.0, sum.1))),
             Source::Elsewhere { .. } => match self.ask(Asked::Sum(page, sum.1))? {
-                Found::Sum(known) => Ok(*known),
-                Found::Absent | Found::Bytes(_) | Found::Large(..) => Err(self.fail()),
+                CellContent::Sum(known) => Ok(*known),
+                CellContent::Absent | CellContent::Bytes(_) | CellContent::Large(..) => Err(self.fail()),
             },
         }
     }

@@ -32,12 +32,12 @@ pub(crate) struct Answered {
     notes: Vec<(Cell, Seen)>,
     /// This has no meaning on cells.
     has_failed: bool,
-    found: Result<Found, Stop>,
+    found: Result<CellContent, Stop>,
 }
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CellContent {
     Absent,
     /// The value of a key, or a page.
     Bytes(Vec<u8>),
@@ -54,7 +54,7 @@ pub(crate) trait CellLink: core::fmt::Debug {
 }
 
 impl Answered {
-    pub(crate) fn new(found: Result<Found, Stop>, notes: Vec<(Cell, Seen)>, has_failed: bool) -> Self {
+    pub(crate) fn new(found: Result<CellContent, Stop>, notes: Vec<(Cell, Seen)>, has_failed: bool) -> Self {
         Self { notes, has_failed, found }
     }
 
@@ -66,7 +66,7 @@ impl Answered {
         self.has_failed
     }
 
-    pub(super) fn into_found(self) -> Result<Found, Stop> {
+    pub(super) fn into_found(self) -> Result<CellContent, Stop> {
         self.found
     }
 }
@@ -80,13 +80,13 @@ pub(super) struct Told {
 #[derive(Debug)]
 struct Kept {
     asked: Asked,
-    found: Found,
+    found: CellContent,
     next: OnceCell<Box<Kept>>,
 }
 
 impl Told {
     /// Returns what was found, if this was asked before: a run sees one version of a cell.
-    pub(super) fn get(&self, asked: &Asked) -> Option<&Found> {
+    pub(super) fn get(&self, asked: &Asked) -> Option<&CellContent> {
         let mut next = self.first.get();
         while let Some(node) = next {
             if node.asked == *asked {
@@ -97,7 +97,7 @@ impl Told {
         None
     }
 
-    pub(super) fn keep(&self, asked: Asked, found: Found) -> &Found {
+    pub(super) fn keep(&self, asked: Asked, found: CellContent) -> &CellContent {
         let mut end = &self.first;
         while let Some(node) = end.get() {
             end = &node.next;

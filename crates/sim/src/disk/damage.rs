@@ -102,9 +102,10 @@ impl Disk {
         }
         let mut checker = Checker::new(Domains::new(self.owner.cluster));
         let mut content = vec![0; pages.page_bytes()];
+        let Ok(file) = self.files.open_to_read(PAGES) else { return };
         for (label, slot) in pages.slots() {
             let at = u64::from(slot) * u64::try_from(content.len()).unwrap_or(u64::MAX);
-            let read = self.files.open_to_read(PAGES).and_then(|file| file.read_at(&mut content, at));
+            let read = file.read_at(&mut content, at);
             if read.is_ok() && !checker.fits(&label, &content) {
                 self.rotten.insert(slot, label.page);
                 self.spoiled.pages = true;

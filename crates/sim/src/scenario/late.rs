@@ -159,7 +159,7 @@ fn signed_after_a_mac(stage: &mut Stage) -> Ended {
 }
 
 fn time_out_in_vain(stage: &mut Stage) -> Ended {
-    let (r0, all) = ([ReplicaId(0)], stage.all());
+    let all = stage.all();
     let client = stage.world.clients[0].node;
     for _ in 0..40 {
         stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
@@ -177,7 +177,8 @@ fn time_out_in_vain(stage: &mut Stage) -> Ended {
     }
     stage.mend();
     stage.pass(500 * MS)?;
-    cut_client(stage, &r0, true);
+    let primary = stage.world.hosts[stage.world.host_of(ReplicaId(0))].node;
+    stage.world.network.cut(client, primary, true);
     let mut took = Vec::new();
     for _ in 0..20 {
         let asked = stage.world.at;
@@ -193,14 +194,5 @@ fn pause(stage: &mut Stage, ids: &[ReplicaId]) {
     for id in ids {
         let h = stage.world.host_of(*id);
         stage.world.pause(h, 60_000 * MS);
-    }
-}
-
-/// Loses what client 0 sends to these replicas, or no longer.
-fn cut_client(stage: &mut Stage, ids: &[ReplicaId], cut: bool) {
-    let client = stage.world.clients[0].node;
-    for id in ids {
-        let node = stage.world.hosts[stage.world.host_of(*id)].node;
-        stage.world.network.cut(client, node, cut);
     }
 }

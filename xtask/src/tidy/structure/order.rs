@@ -142,7 +142,8 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "quorum-node",
         &[
-            "config crypto envelope lie note store watchers",
+            "config crypto envelope lie store suspicion watchers",
+            "note",
             "drive init link",
             "core server",
             "client measure",

@@ -160,10 +160,10 @@ keys! {
     replica "clock_skew" = "\"2s\"", "a duration, 1ms to 1h",
         "Maximum difference between the primary's clock and this replica's.",
         |s, v| s.config.clock_skew_ns = v.duration_ns()?;
-    replica shared "clients_max" = "65536", "client lanes, 16 to 65536",
+    replica shared "clients_max" = "65536", "lanes of all clients together, 16 to 65536",
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
-    replica shared "client_lanes_max" = "256", "lanes, 1 to 65536",
+    replica shared "client_lanes_max" = "256", "lanes of one client, 1 to 65536",
         "Maximum number of client lanes of one client. Further lanes are refused. Same on all replicas.",
         |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",

@@ -9,6 +9,7 @@ use quorate_quorum::settings::Variant;
 
 use super::*;
 use crate::lie::SLOW;
+use crate::suspicion::Suspicion;
 
 const OP: Op = Op { incarnation: 1, number: 1, phase: 1 };
 
@@ -137,4 +138,23 @@ fn mispredict_signs_another_version_and_bad_crypto_none() {
         let approved = Statement::Prepared(*version, Some(lock));
         assert_eq!(watched.is_signed(&approved, signature), valid, "{lie:?}");
     }
+}
+
+/// What a peer relays without a valid signature is in the state that observers see.
+#[test]
+fn a_server_notes_what_its_peer_relays() {
+    let mut watched = server(110, Protocol::MinimalF, None);
+    let Body::Store { version, value, .. } = store(5, 64) else { unreachable!() };
+    let proof = Proof { signature: Some([7; 64]), evidence: None };
+    let body = Body::Fstore { version, value, proof };
+    for count in 1..3 {
+        let message = Message { object: object(), body: body.clone() };
+        watched.server.take(1, ReplicaId(3).into(), &message);
+        let seen = Suspicion { server: ReplicaId(3), wrong: Wrong::Invalid, witness: 0, count };
+        assert_eq!(watched.server.state(1).suspicions[..], [seen]);
+    }
+    let told = Suspicion { server: ReplicaId(2), wrong: Wrong::Older, witness: 77, count: 9 };
+    watched.server.note(1, client_identity(0), &Note::Suspect(told));
+    let noted = Suspicion { witness: client_identity(0).key_holder(), ..told };
+    assert_eq!(watched.server.state(1).suspicions[0], noted, "the witness is the sender");
 }

@@ -342,7 +342,7 @@ fn transact(store: &mut Store<'_, '_>, all: &All<'_>, out: &mut Vec<u8>) -> Resu
                     Answer::Failed(failure).encode(out);
                     Ok(())
                 }
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             }
         })?;
     }

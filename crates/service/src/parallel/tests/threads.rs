@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 use std::vec::Vec;
 
 use quorate_wire::{Batch, Replies, SeqNum};
@@ -80,14 +81,14 @@ fn compare(plan: Plan, batches: &[Batch]) -> Counters {
                 ahead.discard(seq);
                 sequential.discard(seq);
             }
-            None if busy > 0 => match from.recv().unwrap() {
+            None => match from.recv_timeout(Duration::from_secs(60)).unwrap() {
                 Word::Asks(question, to) => to.send(runs.answer(&ahead, &question)).unwrap(),
                 Word::Is(done) => {
                     busy -= 1;
                     early.extend(runs.finish(done));
                 }
             },
-            Some(Settled::Request(_)) | None => {}
+            Some(Settled::Request(_)) => {}
         }
     }
     drop(give);
