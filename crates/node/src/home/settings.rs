@@ -30,13 +30,6 @@ mod keys;
 mod shared;
 mod value;
 
-/// Returns the place of a key in a file.
-fn line_of(path: &Path, text: &str, key: &str) -> String {
-    let near = text.lines().position(|line| line.trim_start().starts_with(key));
-    let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
-    format!("{}{place}", path.display())
-}
-
 impl Settings {
     /// Reads the `node.toml` of `own`.
     ///
@@ -79,10 +72,9 @@ impl Settings {
         }
         if let Err(error) = settings.config.check() {
             let (key, what) = given::broken_rule(&error);
-            return Err(NodeError::new(NodeErrorKind::Rule, what).at(line_of(path, text, &key)));
-        }
-        if let Some((key, what)) = settings.wrong_workers() {
-            return Err(NodeError::new(NodeErrorKind::Rule, what).at(line_of(path, text, key)));
+            let near = text.lines().position(|line| line.trim_start().starts_with(&key));
+            let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
+            return Err(NodeError::new(NodeErrorKind::Rule, what).at(format!("{}{place}", path.display())));
         }
         Ok(settings)
     }

@@ -200,8 +200,9 @@ impl ReplicaNode {
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let core = put(replica, self.signer.clone(), &self.settings.config);
         let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
-        let workers = if self.settings.workers > 1 {
-            let Settings { workers: count, parallel: engine, service: name, .. } = self.settings;
+        let count = usize::try_from(config.workers).unwrap_or(1);
+        let workers = if count > 1 {
+            let Settings { parallel: engine, service: name, .. } = self.settings;
             let parallel = Parallel {
                 workers: count,
                 engine,

@@ -53,14 +53,17 @@ impl Cluster {
         for id in cluster.replicas() {
             let own = Principal::Replica(id);
             let (signer, door) = (keys.signer(own), keys.door(own, wall_ns()));
-            let (config, directory, service) = (config.clone(), directory.clone(), service.clone());
+            let workers_of = workers.iter().cycle().nth(id.index()).copied();
+            let count = u64::try_from(workers_of.unwrap_or(1)).unwrap();
+            let config = Config { workers: count, ..config.clone() };
+            let (directory, service) = (directory.clone(), service.clone());
             let places = directory.clone();
             let service = Arc::new(service);
             let mut process =
                 memory::in_memory(id, &config, signer, door, places, Arc::clone(&service), wall_ns())
                     .unwrap();
             let mut threads_of = None;
-            if let Some(count) = workers.iter().cycle().nth(id.index()) {
+            if let Some(count) = &workers_of {
                 let parallel = Parallel {
                     workers: *count,
                     engine: EngineKind::GroupIndex,

@@ -37,8 +37,6 @@ pub struct Settings {
     pub waiting: Waiting,
     /// The core that the main thread is pinned to.
     pub core: Option<usize>,
-    /// The number of workers. One: requests are executed one after the other.
-    pub workers: usize,
     /// How the workers' requests are ordered.
     pub parallel: EngineKind,
     /// The size of the flight recorder, in bytes.
@@ -75,20 +73,10 @@ impl Settings {
             state_memory_max: 1 << 30,
             waiting: Waiting::default(),
             core: None,
-            workers: 1,
             parallel: EngineKind::GroupIndex,
             recording_bytes: 0,
             written: BTreeMap::new(),
         }
-    }
-
-    /// Returns what is wrong with the settings of the workers: the key, and the rule that it breaks.
-    pub(super) fn wrong_workers(&self) -> Option<(&'static str, String)> {
-        let workers = self.workers;
-        (workers > 1 && self.config.tentative).then(|| {
-            let rule = "tentative must be false, because workers execute committed batches only (PX-7)";
-            ("workers", format!("workers = {workers}: {rule}"))
-        })
     }
 
     /// Returns the file system with the settings in `path`.

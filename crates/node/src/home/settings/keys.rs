@@ -2,7 +2,7 @@
 //! example of each.
 
 use quorate_fs::settings::Atime;
-use quorate_pbft::config::{Durability, Replier, RequestAuth};
+use quorate_pbft::config::{Durability, Replier, RequestAuth, WORKERS_MAX};
 
 use quorate_service::parallel::EngineKind;
 
@@ -11,9 +11,6 @@ use super::fields::Settings;
 use super::value::Value;
 use crate::net::idle::Waiting;
 use crate::services::ServiceName;
-
-/// Maximum number of workers.
-const WORKERS_MAX: usize = 128;
 
 /// A key.
 #[derive(Debug)]
@@ -228,7 +225,7 @@ keys! {
     replica "workers" = "1", "1 to 128",
         "Threads that run long operations, several at a time. 1: requests are executed one after the other. More than 1\n\
          needs tentative = false. Replicas may differ.",
-        |s, v| s.workers = usize::try_from(v.number()?).ok().filter(|count| (1..=WORKERS_MAX).contains(count))?;
+        |s, v| s.config.workers = v.number().filter(|count| (1..=WORKERS_MAX).contains(count))?;
     replica "parallel" = "\"keys\"", "\"keys\", \"matrix\", \"sequential\" or \"free\"",
         "With workers: how the replica finds out which requests wait for others. keys: by the keys that the service\n\
          declares. matrix: the same, compared with every pending request. sequential: each waits for the one before.\n\

@@ -73,7 +73,7 @@ fn a_broken_rule_and_a_broken_file_are_told_with_their_line() {
         (trouble.kind, trouble.to_string()),
         (NodeErrorKind::Rule, format!("{says}\n  --> node.toml:1"))
     );
-    assert_eq!(parse("workers = 8\ntentative = false").unwrap().workers, 8);
+    assert_eq!(parse("workers = 8\ntentative = false").unwrap().config.workers, 8);
     let trouble = parse("window = ").unwrap_err();
     assert_eq!(trouble.kind, NodeErrorKind::Unreadable);
     assert!(trouble.to_string().contains("node.toml:1"), "{trouble}");
