@@ -54,7 +54,7 @@ pub use idle::{Idle, Waiting};
 pub use member::Member;
 pub use memory::{MemoryProcess, ProcessError};
 pub use quorate_process::{
-    Core, Counters, Directory, Event, Meter, Metered, Part, Place, Process, Transport,
+    Core, Counters, Directory, Event, Meter, Metered, Observer, Parallel, Part, Place, Process, Transport,
 };
 pub use replica::ReplicaNode;
 pub use settings::Settings;

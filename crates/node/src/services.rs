@@ -1,7 +1,11 @@
 //! The built-in services: one row for each. A new one is a row here and the file of the service itself.
 
+use std::sync::Arc;
+
+use quorate_fs::nfs3::rules::FsRules;
 use quorate_service::Service;
 use quorate_service::kv::{Kv, Operation};
+use quorate_service::parallel::{KeyRules, Rules};
 
 pub mod timed;
 
@@ -82,6 +86,19 @@ services! {
     NULL "null" 2, "A service without state, for measurements",
         &[], refused,
         |_| Ok(timed::Timed);
+}
+
+/// Returns which requests of a service depend on each other: those of the file system have rules of their own, all others
+/// depend on each other by the keys that the service declares.
+pub(crate) fn rules<S: Service + Send + 'static>(
+    name: ServiceName,
+    settings: &ServiceSettings,
+    service: &Arc<S>,
+) -> Box<dyn Rules + Send> {
+    match quorate_fs::Fs::new(settings.clone()) {
+        Ok(fs) if name == ServiceName::FS => Box::new(FsRules::new(fs)),
+        Ok(_) | Err(_) => Box::new(KeyRules::new(Arc::clone(service))),
+    }
 }
 
 /// An empty operation, which most services refuse, each replica with the same answer.

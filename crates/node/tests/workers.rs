@@ -4,8 +4,8 @@
 mod cluster;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 use nix::fcntl::{Flock, FlockArg};
@@ -17,8 +17,10 @@ use quorate_service::{Access, Context, Service, Stop, View};
 /// The key-value store, whose operations on keys that begin with `s` take long: they wait before they read and after.
 #[derive(Clone, Debug, Default)]
 struct Slow {
-    /// Runs of operations on `shang` hang as long as this is true.
+    /// Runs of operations on keys that begin with `shang` hang as long as this is true.
     hangs: Arc<AtomicBool>,
+    /// Runs that hang, at all replicas.
+    hanging: Arc<AtomicUsize>,
 }
 
 fn key_of(operation: &[u8]) -> &[u8] {
@@ -35,8 +37,15 @@ impl Service for Slow {
 
     fn access(&self, operation: &[u8], keys: &mut Access) {
         Kv.access(operation, keys);
-        if key_of(operation).starts_with(b"s") {
+        let key = key_of(operation);
+        if key.starts_with(b"s") {
             keys.long();
+        }
+        if key.starts_with(b"sall") {
+            keys.everything();
+        }
+        if key.starts_with(b"smany") {
+            (0..=Access::KEYS_MAX).for_each(|key| keys.read(u64::try_from(key).unwrap()));
         }
     }
 
@@ -65,7 +74,9 @@ impl Service for Slow {
         }
         let on_worker = std::thread::current().name().is_some_and(|name| name.starts_with("worker"));
         assert!(!(key == b"spanic" && on_worker), "this run means nothing");
-        while key == b"shang" && on_worker && self.hangs.load(Ordering::Relaxed) {
+        let hangs = || key.starts_with(b"shang") && on_worker && self.hangs.load(Ordering::Relaxed);
+        self.hanging.fetch_add(usize::from(hangs()), Ordering::Relaxed);
+        while hangs() {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -119,6 +130,18 @@ fn px1_long_operations_run_at_the_same_time() {
     assert!(runs.iter().map(|runs| runs.early).sum::<u64>() > 50, "{runs:?}");
 }
 
+/// PX-1: requests that may touch anything, or use more than 64 keys, run one at a time, and give what they give alone.
+#[test]
+fn px1_requests_without_usable_keys_run_one_at_a_time() {
+    let cluster = Cluster::with_workers(Slow::default(), &[8]);
+    let caller = caller(&cluster, 8);
+    let keys: Vec<_> =
+        (0..8).map(|at| format!("{}{at}", if at % 2 == 0 { "sall" } else { "smany" })).collect();
+    assert_eq!(raise(&caller, &keys, 3), [3; 8]);
+    let runs = cluster.runs();
+    assert!(runs.iter().all(|runs| runs.most <= 1), "{runs:?}");
+}
+
 /// PX-9: a run that panics on a worker means nothing. The operation is executed on pages, where it does not panic.
 #[test]
 fn px9_a_worker_that_panics_means_nothing() {
@@ -129,7 +152,8 @@ fn px9_a_worker_that_panics_means_nothing() {
     assert!(cluster.runs().iter().any(|runs| runs.on_pages > 0));
 }
 
-/// PX-9: operations that do not depend on one that hangs are answered. When it ends, it is answered too.
+/// PX-9, PR-2: operations that do not depend on one that hangs at all replicas are answered, however many they are. When it
+/// ends, it is answered too.
 #[test]
 fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
     let service = Slow::default();
@@ -142,11 +166,46 @@ fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
     service.hangs.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let hung = scope.spawn(|| number(&caller.call(&incr("shang"), false).unwrap()));
-        std::thread::sleep(Duration::from_millis(20));
-        // Fewer batches than may be in progress.
-        assert_eq!(raise(&caller, &keys[1..], 2), [3; 3]);
+        let running = || service.hanging.load(Ordering::Relaxed);
+        while running() < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // More batches than may be in progress.
+        assert_eq!(raise(&caller, &keys[1..], 20), [21; 3]);
+        let mut took: Vec<Duration> = (0..21)
+            .map(|_| {
+                let began = Instant::now();
+                caller.call(&incr("fast"), false).unwrap();
+                began.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        println!("a short operation beside one that hangs: {:?}, at most {:?}", took[10], took[20]);
         assert!(!hung.is_finished());
         service.hangs.store(false, Ordering::Relaxed);
         assert_eq!(hung.join().unwrap(), 2);
+    });
+}
+
+/// PX-E: short operations are answered while all workers of all replicas hang.
+#[test]
+fn px_e_short_operations_need_no_worker() {
+    let service = Slow::default();
+    let cluster = Cluster::with_workers(service.clone(), &[2]);
+    let caller = caller(&cluster, 8);
+    raise(&caller, &(0..8).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
+    service.hangs.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let hung =
+            ["shang1", "shang2"].map(|key| scope.spawn(|| number(&caller.call(&incr(key), false).unwrap())));
+        while service.hanging.load(Ordering::Relaxed) < 8 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(raise(&caller, &["fast1", "fast2"].map(String::from), 20), [20; 2]);
+        assert!(hung.iter().all(|hung| !hung.is_finished()));
+        service.hangs.store(false, Ordering::Relaxed);
+        for hung in hung {
+            assert_eq!(hung.join().unwrap(), 1);
+        }
     });
 }

@@ -17,7 +17,6 @@ use quorate_pbft::step::Lsn;
 use quorate_pbft::{Config, Now, Replica, Resume};
 use quorate_process::{Core, Directory, DiskEvent, Event, Parallel, Process, Store as _};
 use quorate_process::{INCARNATION_RANDOM_BITS, executor_options};
-use quorate_service::parallel::KeyRules;
 use quorate_service::{Executor, Service};
 use quorate_wire::sign::Signer;
 use quorate_wire::{Door, Principal, ReplicaId};
@@ -206,7 +205,7 @@ impl ReplicaNode {
             let parallel = Parallel {
                 workers: count,
                 engine,
-                rules: Box::new(KeyRules::new(Arc::clone(&service))),
+                rules: services::rules(name, &self.settings.fs, &service),
                 replies_early: name.row().is_some(),
                 short_on_pages: true,
                 secret: u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default()),
@@ -215,7 +214,7 @@ impl ReplicaNode {
                 .with_workers(parallel)
                 .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
             let pages = process.executor().service_part();
-            Some(Workers::start(count, &service, pages, process.disk().waker())?)
+            Some(Workers::start(count, &service, pages, process.disk().waker(), &clock)?)
         } else {
             None
         };

@@ -62,14 +62,11 @@ impl<S: Service> Observer<S, Paged> for Watch {
     }
 
     fn wrong_rule(&mut self, wrong: &WrongRule) {
-        let WrongRule { request, cell, has_replied, .. } = wrong;
+        let WrongRule { request, other, cell, has_replied } = wrong;
         error!(
-            batch = request.seq.0,
-            request = request.index,
-            ?cell,
-            has_replied,
-            "the service calls this request independent of another one that it depends on: \
-             correct its declaration of keys. Until it restarts, this replica executes one request after the other"
+            %request, %other, %cell, has_replied,
+            "the service declares these two requests independent, but the first read what the second wrote: correct its \
+             declaration of keys. Until it restarts, this replica executes one request after the other"
         );
     }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_node::wake::Waker;
 use quorate_node::{
-    ClientProcess, Clock, Directory, Event, MemoryProcess, Socket, TestKeys, Workers, memory, ports,
+    ClientProcess, Clock, Directory, Event, MemoryProcess, Observer, Parallel, Socket, TestKeys, Workers,
+    memory, ports,
 };
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
-use quorate_process::{Observer, Parallel};
 use quorate_service::Service;
 use quorate_service::page::PageStore;
 use quorate_service::parallel::{Counters as Runs, EngineKind, KeyRules, WrongRule};
@@ -75,7 +75,7 @@ impl Cluster {
                 process = process.with_workers(parallel).unwrap();
                 let part = process.executor().service_part();
                 let waker = Waker::new().unwrap();
-                threads_of = Some(Workers::start(*count, &service, part, &waker).unwrap());
+                threads_of = Some(Workers::start(*count, &service, part, &waker, &Clock::new()).unwrap());
             }
             let mut seen = Seen { runs: Arc::clone(&runs), at: id.index() };
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
