@@ -9,12 +9,13 @@ use crate::net::idle::{Idle, Waiting};
 use crate::net::socket::Socket;
 use crate::run::clock::Clock;
 use crate::run::memory::MemoryProcess;
+use crate::run::workers::Workers;
 use quorate_process::Event;
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
 
-/// Runs a replica until `stop`.
+/// Runs a replica until `stop`, with its workers if it has any.
 ///
 /// # Errors
 ///
@@ -23,6 +24,7 @@ pub fn run_replica<S: Service>(
     process: &mut MemoryProcess<S>,
     socket: &mut Socket,
     waiting: Waiting,
+    mut workers: Option<&mut Workers>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
@@ -43,11 +45,16 @@ pub fn run_replica<S: Service>(
         if process.due() <= looked {
             process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, &mut ());
         }
+        if let Some(workers) = &mut workers {
+            burst += workers.serve(process, &clock, &mut ());
+        }
         process.flush(now.unwrap_or_else(|| clock.now()), socket, &mut ());
         if burst > 0 {
             idle.reset();
         } else {
-            rested = idle.rest(looked, process.due(), socket, None, || false)?;
+            let has_news = || workers.as_ref().is_some_and(|workers| workers.has_news());
+            let waker = workers.as_ref().map(|workers| workers.waker());
+            rested = idle.rest(looked, process.due(), socket, waker, has_news)?;
         }
     }
     Ok(())
