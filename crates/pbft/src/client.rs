@@ -29,7 +29,7 @@ pub use self::step::{
 };
 use crate::io::config::{Config, RequestAuth};
 use crate::io::rng::Rng;
-use crate::io::step::Now;
+use crate::io::step::{Deadline, Now};
 
 mod others;
 mod patience;
@@ -46,6 +46,9 @@ const RETRANSMISSIONS_PER_KEYS: u32 = 4;
 const UNSIGNED_RETRANSMISSIONS: u32 = 1;
 /// A read-only request is sent again so often before it is ordered (CL-2).
 const READ_ONLY_RETRANSMISSIONS: u32 = 1;
+
+/// How long the first request waits for the keys of the last `f` replicas, in nanoseconds.
+const KEYS_NS: u64 = 2_000_000;
 
 /// One lane of a client: at most one request outstanding.
 #[derive(Debug)]
@@ -149,6 +152,7 @@ impl Client {
             ClientInput::Message(m) => self.on_message(now, m, out),
             ClientInput::Timer => self.on_timer(now, out),
             ClientInput::Answered => self.on_answered(now, out),
+            ClientInput::Keys { missing } => self.on_keys(now, missing, out),
         }
     }
 
@@ -361,6 +365,17 @@ impl Client {
         if let Some(request) = self.request.as_mut().filter(|request| request.waits > 1) {
             request.waits = 0;
             out.push(ClientAction::SetTimer(Patience::soon(now, &mut self.rng)));
+        }
+    }
+
+    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is sent
+    /// as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11).
+    fn on_keys(&mut self, now: Now, missing: usize, out: &mut ClientActions) {
+        let Some(request) = self.request.filter(|request| request.retransmissions == 0) else { return };
+        if missing == 0 {
+            self.send(now, request, out);
+        } else if missing <= self.cluster.f() {
+            out.push(ClientAction::SetTimer(Deadline(now.mono_ns.saturating_add(KEYS_NS))));
         }
     }
 
