@@ -7,6 +7,7 @@
 //! | what replies to other requests tell | `others` |
 //! | how long to wait, when to sign | `patience` |
 //! | whom a read is sent to | `spares` |
+//! | the request that waits for its result | `outstanding` |
 //!
 //! A process that wants many requests in flight runs many lanes, each a [`Client`] (CL-1). Like a
 //! replica it is a value: no I/O, no clock, no chance but one seeded generator. It holds one operation
@@ -20,6 +21,7 @@ use quorate_wire::message::{OPERATION_BYTES_MAX, Reply, RequestFlags};
 use quorate_wire::{ClientId, Cluster, Digest, Message, Principal, ReplicaId, Timestamp, Verified, ViewNum};
 
 use self::others::Others;
+use self::outstanding::Outstanding;
 use self::patience::{Patience, Signing};
 use self::repliers::Repliers;
 use self::replies::Replies;
@@ -32,6 +34,7 @@ use crate::io::rng::Rng;
 use crate::io::step::{Deadline, Now};
 
 mod others;
+mod outstanding;
 mod patience;
 mod repliers;
 mod replies;
@@ -75,33 +78,6 @@ pub struct Client {
     signing: Signing,
     spares: Spares,
     rng: Rng,
-}
-
-/// The request that waits for its result.
-#[derive(Clone, Copy, Debug)]
-struct Outstanding {
-    timestamp: Timestamp,
-    /// Of client, timestamp and operation.
-    digest: Digest,
-    path: Path,
-    /// Retransmissions under this timestamp.
-    resent: u32,
-    /// Retransmissions of the operation, under whatever timestamp.
-    retransmissions: u32,
-    /// Those among them since somebody was answered: each doubles the wait.
-    waits: u32,
-    /// Who has been asked.
-    asked: Members,
-    /// Not all were asked at first, and the others had to be.
-    asked_rest: bool,
-    /// When it was sent last, in nanoseconds of the monotonic clock.
-    sent_ns: u64,
-    /// When it was sent first.
-    asked_ns: u64,
-    /// It carries a signature, and so do its retransmissions.
-    signed: bool,
-    /// It does because it found no answer without.
-    had_to_sign: bool,
 }
 
 impl Client {
