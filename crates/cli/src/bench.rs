@@ -210,6 +210,10 @@ impl RunBench {
             return Err(Failure::new(Code::Rule, what).at("--crypto").next("omit --crypto"));
         }
         if self.name == "all" {
+            if self.json.is_some() {
+                let what = "`all` writes a file for each experiment";
+                return Err(Failure::new(Code::Rule, what).at("--json").next("use --out DIR"));
+            }
             return self.run_all();
         }
         let Some(experiment) = quorate_bench::find(&self.name) else {

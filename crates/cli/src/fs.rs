@@ -209,12 +209,12 @@ fn check(dir: &Path, json: bool) -> CommandResult {
         out::line(format!("checked {inodes} inodes, {names} names and {pages} pages, as of batch {}", seq.0));
         match agreed {
             Some((seq, _)) if differs.is_none() => {
-                out::line(format!("the state at batch {} is the agreed one", seq.0));
+                out::line(format!("the state at batch {} is the one that the replicas agreed on", seq.0));
             }
             Some((seq, _)) => {
-                out::line(format!("the state at batch {} is NOT the agreed one", seq.0));
+                out::line(format!("the state at batch {} is NOT the one that the replicas agreed on", seq.0));
             }
-            None => out::line("no agreed checkpoint yet: nothing to compare with"),
+            None => out::line("no stable checkpoint yet: nothing to compare with"),
         }
         report.findings.iter().for_each(out::line);
     }
