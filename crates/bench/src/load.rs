@@ -253,13 +253,13 @@ impl Clients {
         while under_way > 0 {
             self.drive.flush(&mut self.link);
             let looked = self.clock.look(std::mem::take(&mut rested));
-            let now = self.clock.now();
-            let mut burst = 0;
+            let (mut burst, mut now) = (0, None);
             while burst < BURST_MAX
                 && let Some((source, datagram)) = self.link.receive()?
             {
                 burst += 1;
-                let by = self.drive.receive_from(now, source, datagram);
+                let by =
+                    self.drive.receive_from(*now.get_or_insert_with(|| self.clock.now()), source, datagram);
                 self.link.judge(by);
                 if load.lanes == 1 && !self.drive.done().is_empty() {
                     break; // what else has come is not needed for this one

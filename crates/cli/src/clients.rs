@@ -51,8 +51,8 @@ pub(crate) struct AddClient {
 
 /// Remove a client from a running cluster
 ///
-/// Removes the client with an ordered operation. Replicas refuse all requests of the client that are ordered later. Its
-/// directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
+/// Removes the client with an ordered operation. After the removal, replicas refuse all requests of the client. The
+/// client's directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
 ///
 /// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
 ///

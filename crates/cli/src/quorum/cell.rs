@@ -72,7 +72,7 @@ enum Measure {
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct RunCell {
-    /// Protocol of the register
+    /// Protocol of the register. Required, unless --profile or --client-profile is `list`
     #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
     protocol: Option<Subject>,
     /// With --protocol smr: make the leader faulty, so that it proposes nothing

@@ -31,7 +31,7 @@ pub(super) enum VariantName {
     #[default]
     Optimized,
     /// A write has three phases. If the value that the first phase finds is not known to be at a quorum of servers, one
-    /// more phase stores it there. Once correct clients have completed two writes after the stop of a client, one write
+    /// more phase stores it there. When a client has been stopped, and correct clients have then completed two writes, one
     /// after the other, no write of the stopped client can become visible any more
     Strong,
     /// A write has two phases, or more if writes overlap. As with strong, no write of a stopped client can become visible

@@ -162,7 +162,7 @@ impl Server {
     }
 }
 
-/// Read, write or watch a register
+/// Read, write, delete or watch a register
 ///
 /// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
@@ -189,7 +189,7 @@ pub(super) struct Client {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Print the value of a register, or `nil` if nobody has written it
+    /// Print the value of a register, or `nil` if nobody has written it or it was deleted
     ///
     /// Example:
     ///
@@ -211,7 +211,19 @@ enum What {
         /// New value, at most 1 MiB
         value: String,
     },
-    /// Print the value of a register, and print it again when it changes
+    /// Delete the value of a register
+    ///
+    /// Later reads print `nil`, until somebody writes the register again. The servers keep the version of the register.
+    ///
+    /// Example:
+    ///
+    ///   quorate quorum client delete greeting
+    #[command(verbatim_doc_comment)]
+    Delete {
+        /// Key of the register
+        key: String,
+    },
+    /// Print the value of a register, and print it again when it changes. If it is deleted, print `nil`
     ///
     /// Example:
     ///
@@ -228,7 +240,7 @@ enum What {
 
 pub(super) fn failed(error: CallError) -> Failure {
     let code = match error {
-        CallError::NotAllowed | CallError::TooLarge => Code::Rule,
+        CallError::NotAllowed | CallError::TooLarge | CallError::Reserved => Code::Rule,
         CallError::Unavailable | CallError::Busy | CallError::Exhausted | CallError::Closed | _ => {
             Code::Unreachable
         }
@@ -246,11 +258,9 @@ impl Client {
                 None => out::line("nil"),
             },
             What::Write { key, value } => {
-                let entry = client.write(key.as_bytes(), value.as_bytes().to_vec()).map_err(failed)?;
-                out::line(format!("ok, version {}", entry.version.val));
-                // The servers that were not needed: a reader would have to write it back to them.
-                client.settle(Duration::from_millis(300)).map_err(failed)?;
+                written(&client, &client.write(key.as_bytes(), value.as_bytes().to_vec()).map_err(failed)?)?;
             }
+            What::Delete { key } => written(&client, &client.delete(key.as_bytes()).map_err(failed)?)?,
             What::Watch { key, within } => {
                 let stop = signals::stop_flag()?;
                 let watch = client.watch(key.as_bytes()).map_err(failed)?;
@@ -268,9 +278,16 @@ impl Client {
     }
 }
 
+/// Says that a write has ended, and lets the servers acknowledge it that were not needed: a reader would have to write it
+/// back to them.
+fn written(client: &RegisterClient, entry: &VersionedValue) -> Result<(), Failure> {
+    out::line(format!("ok, version {}", entry.version.val));
+    client.settle(Duration::from_millis(300)).map(drop).map_err(failed)
+}
+
 /// Prints a value and a newline, whatever its bytes are.
 fn show(entry: &VersionedValue) {
-    let mut line = entry.value.to_vec();
+    let mut line = if entry.is_deleted() { b"nil".to_vec() } else { entry.value.to_vec() };
     line.push(b'\n');
     let mut output = std::io::stdout().lock();
     if output.write_all(&line).and_then(|()| output.flush()).is_err() {

@@ -41,9 +41,12 @@ pub fn run_replica<S: Service>(
             socket.judge(by);
         }
         if process.due() <= looked {
-            process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, &mut ());
+            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, &mut ());
         }
-        process.flush(now.unwrap_or_else(|| clock.now()), socket, &mut ());
+        match now {
+            Some(now) => process.flush(now, socket, &mut ()),
+            None => process.send_out(socket), // nothing has happened: no clock to read for it
+        }
         if burst > 0 {
             idle.reset();
         } else {
