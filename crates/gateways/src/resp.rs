@@ -93,6 +93,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             first: format!("redis-cli -p {port} set hello world"),
         }
     },
+    exposed: "without --password-file, anyone there can read and write all data",
     notes: &[],
     serve,
 };
@@ -150,6 +151,7 @@ pub fn open<M: Meter>(
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
     let RespOptions { limits, password } = options;
+    let limits = limits.within_descriptors();
     let connections_max = limits.connections_max;
     let protocol = Protocol {
         password,
