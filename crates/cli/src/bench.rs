@@ -21,8 +21,9 @@ use crate::out;
 /// measures all variants of the experiment, for example quorate with and without an optimisation. It also measures what
 /// quorate is compared with: the same service without replication, and Redis or NFS-Ganesha if they are installed.
 ///
-/// Experiments on registers (bqs-*) run in simulation. The same command then repeats most of them on sockets: the clients
-/// and servers are threads that exchange messages over TCP. All other experiments that send messages use real processes.
+/// Experiments on registers (bqs-*) run in simulation. For most of them, the command then repeats the experiment on
+/// sockets: the clients and servers are threads that exchange messages over TCP. All other experiments that send
+/// messages use real processes.
 ///
 /// docs/benchmarks.md describes the experiments, and docs/papers.md lists the papers.
 ///
@@ -64,7 +65,8 @@ struct List {
 /// output says how much of the machine other programs used.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
-/// experiments that have a result. Without --quick, it repeats the experiments whose result was measured with --quick.
+/// experiments that have a result. If an earlier result was measured with --quick, `all` without --quick measures it
+/// again.
 ///
 /// Example:
 ///
@@ -97,9 +99,9 @@ struct RunBench {
     /// With --links: the delay of each message between two emulated machines. Needs netem in the kernel
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
-    /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. By default, bqs-x1
-    /// makes signatures of all three kinds. The other experiments make none by default. Instead, a process waits for as
-    /// long as a machine of 2006 needed to make or check a signature
+    /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. Default: bqs-x1
+    /// makes signatures of all three kinds. The other experiments make none. Where a signature would be made or
+    /// checked, the process waits for as long as a machine of 2006 needed for it
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the same JSON as --json to NAME.json in this directory [default for `all`: bench-results]

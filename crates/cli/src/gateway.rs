@@ -95,7 +95,9 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("TIME")
                 .default_value(format!("{}s", row.deadline.as_secs()))
                 .value_parser(values::duration)
-                .help("Time to wait for an answer of the cluster before an operation can fail, such as 500ms or 10s"),
+                .help(
+                    "Time to wait for the cluster, such as 500ms or 10s. --help describes what happens then",
+                ),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))
 }

@@ -55,7 +55,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             default: "",
             requires: "",
             help: "Use no cluster, and serve a file system from the memory of this process, for measurements. Its files are \
-                   lost when the process stops",
+                   lost when the process stops. --dir is needed for the settings in node.toml and for the log",
         },
         OptionRow {
             name: "durability",

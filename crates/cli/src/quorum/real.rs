@@ -101,8 +101,9 @@ impl Init {
 /// Run one server of registers in the foreground
 ///
 /// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
-/// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
-/// that has lost data fetches all values from the other servers. It answers no reads before this repair is complete.
+/// even if it was killed. With "async", a clean stop loses nothing, but a server that was killed may lack its latest
+/// data. With "memory", nothing is kept. When a server starts after a possible loss, it fetches all values from the
+/// other servers. It answers no reads before this repair is complete.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -112,7 +113,7 @@ impl Init {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Server {
-    /// The server's directory, made by `quorate quorum init`
+    /// The server's directory, made by `quorate quorum init`. Required, except with `--lie list`
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds
@@ -213,7 +214,8 @@ enum What {
     },
     /// Delete the value of a register
     ///
-    /// Later reads print `nil`, until somebody writes the register again. The servers keep the version of the register.
+    /// Later reads print `nil`, until somebody writes the register again. The servers keep the version number of the
+    /// register, so an older write cannot undo the deletion.
     ///
     /// Example:
     ///

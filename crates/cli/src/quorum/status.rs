@@ -35,9 +35,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Asks every server for its state. A server is "silent" after 2 s without an answer. A Byzantine server may report a
 /// false state.
 ///
-/// A server is SUSPECT if other servers or clients have reported errors of it in the last 10 minutes: invalid
-/// signatures, or wrong versions. Then the verdict is not HEALTHY. A Byzantine client or server can falsely report
-/// errors of a correct server.
+/// A server is shown as SUSPECT if other servers or clients reported in the last 10 minutes that it sent invalid
+/// signatures or wrong versions of a register. A Byzantine client or server can make such a report about a correct
+/// server.
+///
+/// The verdict is HEALTHY if all servers answer and have their data, and none is suspected. Otherwise it is DEGRADED if
+/// at least 2f + 1 servers answer and have their data, and HALTED if fewer do.
 ///
 /// `status` connects with the key of the client in DIR that has the highest number. No other program may use this key
 /// at the same time.
