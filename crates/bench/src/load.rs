@@ -261,23 +261,24 @@ impl Clients {
         let resent = self.drive.counters().retransmitted;
         let (operation, result) = (load.operation(), load.result_len());
         let mut progress = Progress::start(load);
+        // The time before the load is not its own. After the requests it would look as if they had waited for so long.
+        self.clock.look(u64::MAX);
         for lane in 0..load.lanes {
             self.drive.invoke(self.clock.now(), lane, &operation, load.op.read_only);
         }
         let (mut under_way, mut lanes) = (load.lanes, Vec::new());
         // It waits as the clients of the product do: until a datagram arrives, or something is due.
         let (mut idle, mut rested) = (Idle::new(self.waiting), 0);
-        self.clock.look(u64::MAX); // the time before the load is not its own
         while under_way > 0 {
             self.drive.flush(&mut self.link);
             let looked = self.clock.look(std::mem::take(&mut rested));
-            let now = self.clock.now();
-            let mut burst = 0;
+            let (mut burst, mut now) = (0, None);
             while burst < BURST_MAX
                 && let Some((source, datagram)) = self.link.receive()?
             {
                 burst += 1;
-                let by = self.drive.receive_from(now, source, datagram);
+                let by =
+                    self.drive.receive_from(*now.get_or_insert_with(|| self.clock.now()), source, datagram);
                 self.link.judge(by);
                 if load.lanes == 1 && !self.drive.done().is_empty() {
                     break; // what else has come is not needed for this one

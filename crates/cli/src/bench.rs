@@ -18,11 +18,12 @@ use crate::out;
 /// Repeat the experiments of the papers
 ///
 /// An experiment prints a table and the conditions of the run, and says which statements of its paper hold. Each run
-/// measures all variants of the experiment, for example quorate with and without an optimisation. It also measures the
-/// systems with which quorate is compared.
+/// measures all variants of the experiment, for example quorate with and without an optimisation. It also measures what
+/// quorate is compared with: the same service without replication, and Redis or NFS-Ganesha if they are installed.
 ///
-/// Experiments on registers (bqs-*) run in simulation. Most of them also run on sockets: the clients and servers are
-/// then threads that exchange messages over TCP. Other experiments that depend on the network use real processes.
+/// Experiments on registers (bqs-*) run in simulation. For most of them, the command then repeats the experiment on
+/// sockets: the clients and servers are threads that exchange messages over TCP. All other experiments that send
+/// messages use real processes.
 ///
 /// docs/benchmarks.md describes the experiments, and docs/papers.md lists the papers.
 ///
@@ -64,7 +65,8 @@ struct List {
 /// output says how much of the machine other programs used.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
-/// experiments that have a result. Without --quick, it repeats the experiments whose result was measured with --quick.
+/// experiments that have a result. If an earlier result was measured with --quick, `all` without --quick measures it
+/// again.
 ///
 /// Example:
 ///
@@ -80,7 +82,7 @@ struct RunBench {
     /// Run only to produce output of the right shape: the figures mean nothing
     #[arg(long, hide = true, conflicts_with = "quick")]
     tiny: bool,
-    /// Write all samples to this file, as JSON
+    /// Write the result, with all samples, to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the results as diagrams in this directory: NAME-FIGURE.svg, and .png in builds with the feature png
@@ -89,7 +91,7 @@ struct RunBench {
     /// Add the results of another run to the diagrams, as dashed lines. FILE was written with --json or --out
     #[arg(long, value_name = "FILE", requires = "plot")]
     against: Option<PathBuf>,
-    /// For experiments on registers (bqs-*), where they run on sockets: emulate several machines. The threads of each
+    /// Only for experiments on registers (bqs-*) that run on sockets: emulate several machines. The threads of each
     /// machine are in a network namespace of their own, with a link of this speed. Needs root, `ip` and `tc`. With
     /// `none`, messages use loopback
     #[arg(long, value_enum, default_value = "none")]
@@ -97,12 +99,12 @@ struct RunBench {
     /// With --links: the delay of each message between two emulated machines. Needs netem in the kernel
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
-    /// For experiments on registers (bqs-*), where they run on sockets: make signatures of this kind. By default, bqs-x1
-    /// makes signatures of all three kinds. The other experiments make none by default. Instead, a process waits for as
-    /// long as a machine of 2006 needed to make or check a signature
+    /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. Default: bqs-x1
+    /// makes signatures of all three kinds. The other experiments make none. Where a signature would be made or
+    /// checked, the process waits for as long as a machine of 2006 needed for it
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
-    /// Write the result to NAME.json in this directory [default for `all`: bench-results]
+    /// Write the same JSON as --json to NAME.json in this directory [default for `all`: bench-results]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -210,6 +212,10 @@ impl RunBench {
             return Err(Failure::new(Code::Rule, what).at("--crypto").next("omit --crypto"));
         }
         if self.name == "all" {
+            if self.json.is_some() {
+                let what = "`all` writes a file for each experiment";
+                return Err(Failure::new(Code::Rule, what).at("--json").next("use --out DIR"));
+            }
             return self.run_all();
         }
         let Some(experiment) = quorate_bench::find(&self.name) else {

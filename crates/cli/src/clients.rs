@@ -26,7 +26,9 @@ use crate::{out, values};
 /// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It never connects
 /// as the client that it adds or changes.
 ///
-/// Repeat the command if its outcome is unknown, or to change the rights or the address of the client.
+/// Repeat the command if its outcome is unknown, or to change the rights or the address of the client. The repeated
+/// command also sets the rights: without --read-only and --admin, the client may read and write. To change the address,
+/// first change `listen` in the client's node.toml.
 ///
 /// Example:
 ///
@@ -51,7 +53,7 @@ pub(crate) struct AddClient {
 
 /// Remove a client from a running cluster
 ///
-/// Removes the client with an ordered operation. Replicas refuse all requests of the client that are ordered later. Its
+/// Removes the client with an ordered operation. After the removal, the client gets an error or no answer. The client's
 /// directory stays, but its key is no longer valid. Repeat the command if its outcome is unknown.
 ///
 /// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.

@@ -22,10 +22,12 @@ use crate::out;
 ///
 ///   kill      end the process immediately, like a crash (SIGKILL)
 ///   pause     suspend the process, like a machine that hangs (SIGSTOP)
-///   wipe      kill it, empty its log and state, and restart it: it fetches the state from the others
-///   corrupt   kill it, damage its log and newest state, and restart it: it detects and repairs the damage
-///   lie       restart it as a liar, which sends false messages; --how selects the kind of lie (default wrong-reply)
-///   slow      restart it so that all its messages are late; --how sets the delay (default 50ms)
+///   wipe      kill the replica, delete its log and its stored state, and restart the replica: it fetches the state from
+///             the others
+///   corrupt   kill the replica, damage one sector of its log and one of its stored state, and restart the replica: it
+///             detects and repairs the damage
+///   lie       restart the replica as a liar, which sends false messages; --how selects the kind of lie (default wrong-reply)
+///   slow      restart the replica so that all its messages are late; --how sets the delay (default 50ms)
 ///   heal      undo kill, pause, lie or slow; `heal all` heals every replica
 ///
 /// `quorate replica --liar list` lists the kinds of lies.

@@ -35,8 +35,8 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the client's address
-    /// must be in one of these networks. This is the address in the client's own node.toml
+    /// Export to use: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the address in the
+    /// client's node.toml must be in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for the answer to an operation, such as 500ms or 10s
@@ -128,7 +128,7 @@ enum What {
     ///   - each page in use belongs to exactly one file or table
     ///   - each name leads to an inode, and each inode has the right link count
     ///   - each directory has a path to the root
-    ///   - the state matches the newest agreed checkpoint in this replica's log. A checkpoint is agreed when the
+    ///   - the state matches the newest stable checkpoint in this replica's log. A checkpoint is stable when the
     ///     replicas have agreed on the digest of its state
     ///
     /// Keeps the metadata and the last page of each file in memory, even if they exceed `state_memory_max`. Repairs
@@ -140,8 +140,8 @@ enum What {
     #[command(verbatim_doc_comment)]
     Fsck {
         /// Print one JSON object: `clean`, `seq` (the last batch in the state), `inodes`, `names`, `pages`, `agreed_at`
-        /// (the batch of the agreed checkpoint), `agrees` (whether the state matches this checkpoint), `findings`,
-        /// `findings_count`. Without an agreed checkpoint, `agreed_at` and `agrees` are null
+        /// (the batch of the newest stable checkpoint), `agrees` (whether the state matches this checkpoint), `findings`,
+        /// `findings_count`. Without a stable checkpoint, `agreed_at` and `agrees` are null
         #[arg(long)]
         json: bool,
     },
@@ -209,12 +209,12 @@ fn check(dir: &Path, json: bool) -> CommandResult {
         out::line(format!("checked {inodes} inodes, {names} names and {pages} pages, as of batch {}", seq.0));
         match agreed {
             Some((seq, _)) if differs.is_none() => {
-                out::line(format!("the state at batch {} is the agreed one", seq.0));
+                out::line(format!("the state at batch {} is the one that the replicas agreed on", seq.0));
             }
             Some((seq, _)) => {
-                out::line(format!("the state at batch {} is NOT the agreed one", seq.0));
+                out::line(format!("the state at batch {} is NOT the one that the replicas agreed on", seq.0));
             }
-            None => out::line("no agreed checkpoint yet: nothing to compare with"),
+            None => out::line("no stable checkpoint yet: nothing to compare with"),
         }
         report.findings.iter().for_each(out::line);
     }

@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand
 use quorate_gateways::front::Limits;
 use quorate_gateways::{GATEWAYS, GatewayRow, Given, OptionRow};
 use quorate_node::services::ServiceName;
-use quorate_node::signals;
+use quorate_node::{descriptors, signals};
 
 use crate::fail::CommandResult;
 use crate::node::open_client;
@@ -32,7 +32,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        descriptors::raise();
         let node = open_client(&self.dir, self.row.service)?;
+        if let Some(warning) = self.row.warning(self.listen) {
+            eprintln!("{warning}");
+        }
         let option = |name: &str| Some(self.options.iter().find(|(known, _)| *known == name)?.1.clone());
         let given = Given {
             listen: self.listen,
@@ -91,7 +95,9 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("TIME")
                 .default_value(format!("{}s", row.deadline.as_secs()))
                 .value_parser(values::duration)
-                .help("Time to wait for an answer of the cluster before an operation can fail, such as 500ms or 10s"),
+                .help(
+                    "Time to wait for the cluster, such as 500ms or 10s. --help describes what happens then",
+                ),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))
 }

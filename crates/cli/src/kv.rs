@@ -25,7 +25,7 @@ const SILENT: u8 = 3;
 ///   get K           read the value of key K
 ///   put K V         set the value to V
 ///   del K           remove the key
-///   cas K OLD NEW   set the value to NEW if it is OLD, or if OLD is `nil` and there is no such key
+///   cas K OLD NEW   set the value to NEW if the present value is OLD. `nil` for OLD means: if there is no such key
 ///   incr K N        add the number N to the value
 ///   append K S      append S to the value
 ///
@@ -35,7 +35,7 @@ const SILENT: u8 = 3;
 ///
 ///   ok [VALUE]     done
 ///   nil            no such key
-///   fail TEXT      the operation failed, for example a `cas` with another OLD: nothing was changed
+///   fail TEXT      the operation failed, for example because the value is not OLD: nothing was changed
 ///   unknown TEXT   timed out: the operation may or may not take effect
 ///
 /// Exit status: 0 no operation failed (`nil` is not a failure); 1 an operation failed, or its outcome is unknown; 3 the

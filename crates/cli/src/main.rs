@@ -51,8 +51,8 @@ use crate::up::{Down, Up};
 ///
 /// A Byzantine machine may do anything: crash, lose its data, or send wrong answers.
 ///
-/// Exit status: 0 success; 1 a check or an operation failed; 2 the command was refused because of its usage,
-/// settings, files or rights; 3 cluster unreachable.
+/// Exit status: 0 success; 1 a check or an operation failed; 2 the command was refused: wrong arguments, wrong settings,
+/// a problem with files, or a missing right; 3 cluster unreachable.
 /// Every error has a code, such as Q004. `quorate explain Q004` describes it.
 ///
 /// Example:

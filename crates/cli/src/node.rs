@@ -22,8 +22,8 @@ use crate::{out, values};
 /// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
 ///
 /// Each directory holds node.toml (settings), cluster.toml (the public keys of all nodes) and the node's secret key.
-/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica` in each
-/// directory of a replica. Run a gateway or another client program in each directory of a client.
+/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica --dir` with each
+/// directory of a replica. Run a gateway or another client program with each directory of a client.
 ///
 /// Example:
 ///
@@ -57,8 +57,9 @@ pub(crate) struct Init {
 /// SIGTERM or Ctrl-C stops it cleanly: if it is the primary, it first hands over to the next primary.
 ///
 /// With durability "sync", a restarted replica has everything that it had acknowledged, even if it was killed. With
-/// "async", only a clean stop keeps this data. With "memory", nothing is kept. A replica that has lost data detects the
-/// loss when it starts, and fetches the state from the others.
+/// "async", a clean stop loses nothing, but a replica that was killed may lack its latest data. With "memory", nothing
+/// is kept. When a replica starts after a possible loss, it fetches the state from the others, and does not vote before
+/// it has the state.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -68,7 +69,7 @@ pub(crate) struct Init {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Replica {
-    /// The replica's directory, made by `quorate init`
+    /// The replica's directory, made by `quorate init`. Required, except with `--liar list`
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds. A liar counts as one of the

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use quorate_gateways::page;
 use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
-use quorate_node::signals;
+use quorate_node::{descriptors, signals};
 
 use crate::fail::CommandResult;
 use crate::out;
@@ -57,6 +57,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        descriptors::raise();
         let listener =
             self.serve.map(|address| page::listen(address, "quorate status --serve")).transpose()?;
         let observer = Observer::open(&self.dir)?;

@@ -18,7 +18,7 @@ use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch};
 use quorate_node::ports::{Port, holder};
 use quorate_node::services::ServiceName;
-use quorate_node::{ClientNode, signals};
+use quorate_node::{ClientNode, descriptors, signals};
 
 use crate::code::Code;
 use crate::demo::{self, Counts, Demo};
@@ -161,6 +161,7 @@ impl Up {
             return Demo { dir: self.dir.clone(), door: chosen.map(|(_, at)| at), plot }.run();
         }
         let stop = signals::stop_flag()?;
+        descriptors::raise();
         let begin = Instant::now();
         let mut page = None;
         let is_new = !self.dir().join("replica-0").is_dir();
@@ -224,7 +225,9 @@ impl Up {
         let more = self.gateways_of(cluster.service).len().saturating_sub(1);
         cluster.clients = u16::try_from(CLIENTS + more).unwrap_or(u16::MAX);
         cluster.chosen = self.durability.and_then(Durability::chosen).into_iter().collect();
-        let local = cluster.service.row().map_or(&[][..], |row| row.local);
+        let is_local = |(_, address): &(_, SocketAddr)| address.ip().is_loopback();
+        let local = cluster.service.row().filter(|_| self.gateways.of(cluster.service).iter().all(is_local));
+        let local = local.map_or(&[][..], |row| row.local);
         cluster.chosen.extend(local.iter().map(|(key, value)| (*key, (*value).to_owned())));
         cluster.make(self.dir())?;
         Ok(())
@@ -345,6 +348,9 @@ impl Up {
             begin.elapsed().as_secs_f64()
         ));
         for (index, Started { row, address, .. }) in gateways.iter().enumerate() {
+            if let Some(warning) = row.warning(*address) {
+                eprintln!("{warning}");
+            }
             let usage = (row.usage)(*address);
             out::line(format!("  gateway   {}  {address}     {}", row.protocol, usage.command));
             for note in row.notes {

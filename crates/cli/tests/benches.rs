@@ -157,6 +157,7 @@ fn what_cannot_be_run_is_said() {
             "only experiments on registers have links",
         ),
         (&["bench", "run", "bqs-f2a", "--delay", "5"], "Q004", "loopback has no delay"),
+        (&["bench", "run", "all", "--json", "x.json"], "Q004", "a file for each experiment"),
         (&["bench", "report", "no-such-directory"][..], "Q002", "no such directory"),
     ] {
         let output = quorate(arguments);

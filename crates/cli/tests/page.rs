@@ -189,6 +189,19 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
     let _ = endless.write_all(format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(200_000)).as_bytes());
     assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
     drop(silent);
+    // M5: nor do 300 that listen to events, or that connect again and again.
+    let events = |_| {
+        let mut stream = TcpStream::connect(page.address).unwrap();
+        stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        stream
+    };
+    let listening: Vec<TcpStream> = (0..300).map(events).collect();
+    assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
+    let again: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(page.address).unwrap()).collect();
+    let begin = Instant::now();
+    assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(begin.elapsed() < Duration::from_secs(4), "it waited until others were let go");
+    drop((listening, again));
     // Events come as they happen.
     let mut stream = TcpStream::connect(page.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

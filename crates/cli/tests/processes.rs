@@ -21,6 +21,8 @@ mod liars;
 mod memory;
 #[path = "processes/mount.rs"]
 mod mount;
+#[path = "processes/others.rs"]
+mod others;
 #[path = "processes/peer.rs"]
 mod peer;
 #[path = "processes/state.rs"]

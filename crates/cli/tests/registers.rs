@@ -101,6 +101,10 @@ fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
     assert!(quorum(&["status", "--dir", &dir, "--json"]).1.contains("\"repaired\":true"));
     let watched = quorum(&["client", "--dir", &client, "watch", "greeting", "--for", "2s"]);
     assert_eq!(watched, (0, "hello 5\n".to_owned()));
+    let delete = || quorum(&["client", "--dir", &client, "delete", "greeting"]);
+    assert_eq!(delete(), (0, "ok, version 6\n".to_owned()));
+    assert_eq!(read("greeting"), (0, "nil\n".to_owned()));
+    assert_eq!(write("hello 5"), (0, "ok, version 7\n".to_owned()));
     assert!(up.end());
 
     // Everything is there at the next start, and nobody answers without servers.

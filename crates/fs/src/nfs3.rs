@@ -12,6 +12,7 @@
 //! | the service: a call in, a reply out | [`service`] |
 //! | replies to calls that may be repeated | `reply_cache` |
 //! | a gateway's side of a connection, without sockets | [`relay`] |
+//! | as whom its calls are executed | [`acts_as`] |
 //! | the client side: encoding calls | [`calls`] |
 
 use quorate_service::Stop;
@@ -19,6 +20,7 @@ use quorate_service::Stop;
 use crate::error::{Done, OpError};
 use crate::op::Op;
 
+pub mod acts_as;
 mod attributes;
 pub mod calls;
 mod convert;

@@ -21,7 +21,9 @@ use std::net::SocketAddr;
 pub use self::alone::Unreplicated;
 pub use self::backing::{Backing, Cluster, HandOut};
 pub(crate) use self::conversation::INPUT_BYTES;
-pub use self::conversation::{Conversation, Counts, Failure, Limits, Progress, Question, Refused, Requests};
+pub use self::conversation::{
+    Conversation, Counts, Ends, Failure, Limits, Progress, Question, Refused, Requests,
+};
 pub use self::run::FrontDoor;
 use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::ports::{Port, holder};

@@ -9,22 +9,26 @@
 //! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
 //! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
 
+use std::ffi::CString;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::unistd::{Gid, Uid, User, getgrouplist};
 use quorate_fs::Fs;
+use quorate_fs::nfs3::acts_as::{ActsAs, NOBODY};
 use quorate_fs::nfs3::relay::{Connection, Limits as ConnectionLimits, Ticket};
 use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
 use crate::front::{
-    self, Cluster, Conversation, Counts, Failure, FrontDoor, INPUT_BYTES, Limits, Progress, Question,
+    self, Cluster, Conversation, Counts, Ends, Failure, FrontDoor, INPUT_BYTES, Limits, Progress, Question,
     Refused, Unreplicated,
 };
 use quorate_node::Meter;
 use quorate_node::client::ClientProcess;
+use quorate_node::other_end::user_of;
 use quorate_node::services::ServiceName;
 use quorate_node::socket::Socket;
 use quorate_node::{ClientNode, NodeError};
@@ -51,7 +55,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             default: "",
             requires: "",
             help: "Use no cluster, and serve a file system from the memory of this process, for measurements. Its files are \
-                   lost when the process stops",
+                   lost when the process stops. --dir is needed for the settings in node.toml and for the log",
         },
         OptionRow {
             name: "durability",
@@ -64,6 +68,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
         },
     ],
     usage: |address| Usage { command: mount_command(address), first: "quorate fs --help".to_owned() },
+    exposed: "there, any user can act as any other user, except as root from a port above 1023",
     notes: &[
         "no root?     quorate mount --dir CLIENT DIR",
         "file locks work within this machine only (nolock)",
@@ -80,12 +85,13 @@ The gateway is a client of the cluster. It executes each call of an NFS version 
 state: you can kill it and restart it, and you can run several gateways.
 
 If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
-later\". A change that the gateway could not send to the cluster in this time gets the same answer. A change that was
-sent waits without limit: the gateway answers it when the cluster is available again.
+later\". A change that the gateway could not send to the cluster in this time gets the same answer as a read. A change
+that was sent waits without limit: the gateway answers it when the cluster is available again.
 
-The replicas trust the gateway to name the user of each call, and the gateway trusts its NFS clients. So any program
-that can reach the gateway can act as any user. Therefore run a separate gateway on each machine that mounts the file
-system, and let it listen on 127.0.0.1.
+The replicas trust the gateway to name the user of each call. On its own machine, the gateway asks the kernel which user
+has made a connection. Only root and the user of the gateway can act for other users. On another machine, any user can
+act as any other user, but only programs with a port below 1024 can act as root. Therefore run a separate gateway on
+each machine that mounts the file system, and let it listen on 127.0.0.1.
 
 An export (an entry of `fs_exports` in node.toml) does not isolate files. A malicious NFS client can reach files
 outside the directory that it mounted, if it guesses their file handles. To isolate files, use a separate cluster.
@@ -96,12 +102,12 @@ Example:
 
 Then, as root:
 
-  mount -t nfs -o vers=3,tcp,nolock,port=20490,mountport=20490 localhost:/ /mnt";
+  mount -t nfs -o vers=3,tcp,nolock,nosuid,nodev,port=20490,mountport=20490 localhost:/ /mnt";
 
 /// Returns the command that mounts the file system of a gateway.
 fn mount_command(relay: SocketAddr) -> String {
     let (ip, port) = (relay.ip(), relay.port());
-    format!("sudo mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {ip}:/ /mnt")
+    format!("sudo mount -t nfs -o vers=3,tcp,nolock,nosuid,nodev,port={port},mountport={port} {ip}:/ /mnt")
 }
 
 fn serve(node: ClientNode, given: Given<'_>) -> Result<(), NodeError> {
@@ -163,6 +169,38 @@ pub fn open_alone(
     FrontDoor::open(address, limits, fs, Unreplicated::new(service, durability, log)?)
 }
 
+/// How long a connection has to be unused before another one may take its place, in nanoseconds. The client of a kernel
+/// connects again when it needs to.
+const IDLE_NS: u64 = 10_000_000_000;
+/// Ports below this one are root's, on the machine that they are on.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// Returns whose rights the calls of a connection have. Within this machine the kernel knows whose process is at the
+/// other end. Root may act for anyone, as the NFS client of a kernel does, and so may the user who runs the gateway:
+/// everybody else acts for himself. Of another machine, only root's ports act for root.
+fn acts_as(ends: Ends) -> ActsAs {
+    let Ends { peer, own } = ends;
+    let is_here = peer.ip().is_loopback() || own.ip().is_loopback() || peer.ip() == own.ip();
+    match user_of(peer, own).map(Uid::from_raw) {
+        Some(user) if user.is_root() || user == Uid::effective() => ActsAs::Anyone,
+        Some(user) => as_one(user),
+        // A process of another network namespace, or one that has closed its end.
+        None if is_here => ActsAs::NOBODY,
+        None if peer.port() < FIRST_FREE_PORT => ActsAs::Anyone,
+        None => ActsAs::AnyoneButRoot,
+    }
+}
+
+/// Returns the rights of a user of this machine, with the groups that the machine knows.
+fn as_one(user: Uid) -> ActsAs {
+    let known = User::from_uid(user).ok().flatten();
+    let gid = known.as_ref().map_or(NOBODY, |known| known.gid.as_raw());
+    let name = known.and_then(|known| CString::new(known.name).ok());
+    let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(gid)).ok()).unwrap_or_default();
+    let gids = groups.into_iter().map(Gid::as_raw).filter(|other| *other != gid).collect();
+    ActsAs::One { uid: user.as_raw(), gid, gids }
+}
+
 /// One connection of an NFS client.
 #[derive(Debug)]
 pub struct NfsConversation {
@@ -191,13 +229,13 @@ impl NfsConversation {
 impl Conversation for NfsConversation {
     type Protocol = Fs;
 
-    fn open(_fs: &Fs, peer: SocketAddr, _id: u64) -> Self {
-        let address = match peer.ip() {
+    fn open(_fs: &Fs, ends: Ends, _id: u64) -> Self {
+        let address = match ends.peer.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
             IpAddr::V6(v6) => v6.octets(),
         };
         Self {
-            connection: Connection::new(address, ConnectionLimits::default()),
+            connection: Connection::new(address, ConnectionLimits::default()).acting_as(acts_as(ends)),
             rest: Vec::new(),
             is_broken: false,
             is_last: false,
@@ -270,6 +308,10 @@ impl Conversation for NfsConversation {
 
     fn is_stalled(&self) -> bool {
         !self.output().is_empty() || self.connection.is_amid() || (self.is_last && !self.connection.is_idle())
+    }
+
+    fn may_go(&self, idle_ns: u64) -> bool {
+        idle_ns > IDLE_NS && self.connection.is_idle() && !self.is_stalled() && self.rest.is_empty()
     }
 
     fn held(&self) -> usize {

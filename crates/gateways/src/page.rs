@@ -4,6 +4,7 @@
 //! second. So HTTP clients cannot slow a replica down, and no request waits for one.
 
 mod host;
+mod places;
 mod reply;
 
 use std::net::{SocketAddr, TcpListener};
@@ -16,11 +17,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use quorate_node::error::{NodeError, NodeErrorKind};
 use quorate_node::observe::Watch;
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Maximum number of connections; further ones wait until one is closed.
-const CONNECTIONS_MAX: usize = 64;
+use self::places::Places;
+
 /// How long a client may take to send a request, and how long a connection may be idle.
 const ASK_MAX: Duration = Duration::from_secs(5);
 /// Maximum lifetime of a connection. Event streams reconnect after it, and slow readers are cut off.
@@ -65,15 +65,14 @@ pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(
     let page = Arc::new(reply::Page { watch, name, host: host::own() });
     let serve = async move {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut places = Places::default();
         loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 sleep(Duration::from_millis(100)).await; // too many open files
                 continue;
             };
             let page = Arc::clone(&page);
-            tokio::task::spawn(async move {
+            let task = tokio::task::spawn(async move {
                 let answer = service_fn(move |request| {
                     let reply = page.answer(&request);
                     async move { Ok::<_, std::convert::Infallible>(reply) }
@@ -84,8 +83,8 @@ pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(
                     .max_buf_size(REQUEST_BYTES_MAX)
                     .serve_connection(TokioIo::new(stream), answer);
                 let _ = timeout(LIFE_MAX, serving).await;
-                drop(place);
             });
+            places.take(peer.ip(), task.abort_handle());
         }
     };
     let spawned = thread::Builder::new().name("page".to_owned()).spawn(move || runtime.block_on(serve));

@@ -93,6 +93,7 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             first: format!("redis-cli -p {port} set hello world"),
         }
     },
+    exposed: "without --password-file, anyone there can read and write all data",
     notes: &[],
     serve,
 };
@@ -107,8 +108,9 @@ databases. docs/redis.md lists the commands and limits.
 
 The gateway can reply with three errors that Redis does not have:
 
-  -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline, or the
-              gateway could not send the command to the cluster in that time, or the client table is full
+  -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline. Or the
+              gateway could not send the command to the cluster in that time. Or the replicas had no free entry for
+              this gateway in their client table: `quorate explain Q063`
   -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
               Or the command took effect, but its reply was lost, and is too long for the cluster to keep
   -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
@@ -150,6 +152,7 @@ pub fn open<M: Meter>(
     socket: Socket,
 ) -> io::Result<RespDoor<M>> {
     let RespOptions { limits, password } = options;
+    let limits = limits.within_descriptors();
     let connections_max = limits.connections_max;
     let protocol = Protocol {
         password,

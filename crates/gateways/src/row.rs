@@ -32,6 +32,8 @@ pub struct GatewayRow {
     pub options: &'static [OptionRow],
     /// Returns how to use a gateway at an address.
     pub usage: fn(SocketAddr) -> Usage,
+    /// What somebody can do who reaches it from another machine.
+    pub exposed: &'static str,
     /// More that `up` prints about it: `CLIENT` stands for the directory of a client that no gateway uses.
     pub notes: &'static [&'static str],
     /// Serves until it is told to stop.
@@ -93,6 +95,12 @@ impl GatewayRow {
     /// Returns its usual address.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Returns a warning if other machines reach it at this address.
+    pub fn warning(&self, address: SocketAddr) -> Option<String> {
+        let text = || format!("warning: other machines can reach {address}: {}", self.exposed);
+        (!address.ip().is_loopback()).then(text)
     }
 }
 

@@ -126,6 +126,68 @@ fn a_password_comes_first() {
     expect(&mut stream, b"AUTH default secret\r\nGET k\r\n", b"+OK\r\n$-1\r\n");
 }
 
+/// H4: a command at or beyond a limit is answered, or refused in words, whatever pieces it comes in. It hung for a minute,
+/// or ended the connection without a word.
+#[test]
+fn h4_large_commands_are_answered_or_refused() {
+    let door = door(RespOptions::default());
+    let mut stream = door.connect();
+    let mut command = |words: &[&[u8]], reply: &[u8]| {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend([format!("${}\r\n", word.len()).as_bytes(), word, b"\r\n"].concat());
+        }
+        let begin = Instant::now();
+        stream.write_all(&bytes).unwrap();
+        let mut read = vec![0; reply.len()];
+        stream.read_exact(&mut read).unwrap();
+        assert_eq!(read.escape_ascii().to_string(), reply.escape_ascii().to_string());
+        println!("{} words, {} bytes: {:?}", words.len(), bytes.len(), begin.elapsed());
+    };
+    let keys: Vec<Vec<u8>> = (0..20_000).map(|key| format!("k{key}").into_bytes()).collect();
+    let named =
+        |name: &'static [u8]| std::iter::once(name).chain(keys.iter().map(Vec::as_slice)).collect::<Vec<_>>();
+    command(&named(b"MGET"), &[&b"*20000\r\n"[..], &b"$-1\r\n".repeat(20_000)].concat());
+    command(&named(b"DEL"), b":0\r\n");
+    let (large, kilobyte) = (vec![b'v'; 4 << 20], vec![b'v'; 1024]);
+    let too_long =
+        b"-ERR command too long: a word has at most 1 MiB, a command 65537 words and little more than 1 MiB in all\r\n";
+    command(&[b"SET", b"k", &large], too_long);
+    let pairs: Vec<&[u8]> = std::iter::once(&b"MSET"[..])
+        .chain(keys[..5000].iter().flat_map(|key| [key, &kilobyte[..]]))
+        .collect();
+    command(&pairs, too_long);
+    command(&[b"PING"], b"+PONG\r\n");
+}
+
+/// M4: connections that nobody uses keep nobody out, least of all those without the password.
+#[test]
+fn m4_idle_connections_give_their_place_away() {
+    let limits = Limits { connections_max: 8, ..Limits::default() };
+    let door = door(RespOptions { limits, password: Some(b"secret".to_vec()) });
+    let mut known = door.connect();
+    expect(&mut known, b"AUTH secret\r\n", b"+OK\r\n");
+    let idle: Vec<TcpStream> = (0..7).map(|_| door.connect()).collect();
+    let begin = Instant::now();
+    let mut refused = 0;
+    loop {
+        let mut stream = door.connect();
+        let _ = stream.write_all(b"PING\r\nQUIT\r\n");
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        if reply.starts_with(b"-NOAUTH") {
+            break;
+        }
+        assert!(reply.is_empty() || reply.starts_with(b"-ERR max number"), "{}", reply.escape_ascii());
+        refused += 1;
+        assert!(begin.elapsed() < Duration::from_secs(20), "refused {refused} times");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(refused > 0, "eight places are taken at first");
+    expect(&mut known, b"PING\r\n", b"+PONG\r\n");
+    drop(idle);
+}
+
 /// A client that asks for much and takes nothing gets no more done, and hinders nobody.
 #[test]
 fn a_client_that_takes_nothing_is_not_served_on() {

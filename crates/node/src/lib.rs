@@ -14,8 +14,9 @@
 //! | adding and removing clients of a running cluster | [`enlist`] |
 //! | errors for the operator; signals to stop | [`error`], [`signals`] |
 //! | UDP, and TCP for long frames | [`socket`] |
+//! | which user has the other end of a connection within this machine | [`other_end`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`supervise`], [`idle`], [`wake`] |
-//! | the clocks; memory and disk of the process | [`clock`], [`surroundings`] |
+//! | the clocks; memory, disk and descriptors of the process | [`clock`], [`surroundings`], [`descriptors`] |
 //! | the status of a cluster | [`observe`] |
 //! | a client of the file system | [`files`] |
 //! | checking the file system of a stopped replica | [`fsck`] |
@@ -38,10 +39,10 @@ pub mod storage;
 mod testing;
 
 pub use home::{examine, fsck, identity, init, members, settings, timestamps};
-pub use net::{crowd, idle, ports, socket, wake};
+pub use net::{crowd, idle, other_end, ports, socket, wake};
 pub use run::{
-    caller, client, client_node, clock, enlist, member, memory, replica, signals, supervise, surroundings,
-    workers,
+    caller, client, client_node, clock, descriptors, enlist, member, memory, replica, signals, supervise,
+    surroundings, workers,
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};

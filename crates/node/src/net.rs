@@ -3,6 +3,7 @@
 pub mod crowd;
 pub mod idle;
 pub(crate) mod open;
+pub mod other_end;
 pub mod ports;
 mod side_channel;
 pub mod socket;

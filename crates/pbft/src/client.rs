@@ -7,6 +7,7 @@
 //! | what replies to other requests tell | `others` |
 //! | how long to wait, when to sign | `patience` |
 //! | whom a read is sent to | `spares` |
+//! | the request that waits for its result | `outstanding` |
 //!
 //! A process that wants many requests in flight runs many lanes, each a [`Client`] (CL-1). Like a
 //! replica it is a value: no I/O, no clock, no chance but one seeded generator. It holds one operation
@@ -20,6 +21,7 @@ use quorate_wire::message::{OPERATION_BYTES_MAX, Reply, RequestFlags};
 use quorate_wire::{ClientId, Cluster, Digest, Message, Principal, ReplicaId, Timestamp, Verified, ViewNum};
 
 use self::others::Others;
+use self::outstanding::Outstanding;
 use self::patience::{Patience, Signing};
 use self::repliers::Repliers;
 use self::replies::Replies;
@@ -29,9 +31,10 @@ pub use self::step::{
 };
 use crate::io::config::{Config, RequestAuth};
 use crate::io::rng::Rng;
-use crate::io::step::Now;
+use crate::io::step::{Deadline, Now};
 
 mod others;
+mod outstanding;
 mod patience;
 mod repliers;
 mod replies;
@@ -46,6 +49,9 @@ const RETRANSMISSIONS_PER_KEYS: u32 = 4;
 const UNSIGNED_RETRANSMISSIONS: u32 = 1;
 /// A read-only request is sent again so often before it is ordered (CL-2).
 const READ_ONLY_RETRANSMISSIONS: u32 = 1;
+
+/// How long the first request waits for the keys of the last `f` replicas, in nanoseconds.
+const KEYS_NS: u64 = 2_000_000;
 
 /// One lane of a client: at most one request outstanding.
 #[derive(Debug)]
@@ -72,33 +78,6 @@ pub struct Client {
     signing: Signing,
     spares: Spares,
     rng: Rng,
-}
-
-/// The request that waits for its result.
-#[derive(Clone, Copy, Debug)]
-struct Outstanding {
-    timestamp: Timestamp,
-    /// Of client, timestamp and operation.
-    digest: Digest,
-    path: Path,
-    /// Retransmissions under this timestamp.
-    resent: u32,
-    /// Retransmissions of the operation, under whatever timestamp.
-    retransmissions: u32,
-    /// Those among them since somebody was answered: each doubles the wait.
-    waits: u32,
-    /// Who has been asked.
-    asked: Members,
-    /// Not all were asked at first, and the others had to be.
-    asked_rest: bool,
-    /// When it was sent last, in nanoseconds of the monotonic clock.
-    sent_ns: u64,
-    /// When it was sent first.
-    asked_ns: u64,
-    /// It carries a signature, and so do its retransmissions.
-    signed: bool,
-    /// It does because it found no answer without.
-    had_to_sign: bool,
 }
 
 impl Client {
@@ -149,6 +128,7 @@ impl Client {
             ClientInput::Message(m) => self.on_message(now, m, out),
             ClientInput::Timer => self.on_timer(now, out),
             ClientInput::Answered => self.on_answered(now, out),
+            ClientInput::Keys { missing } => self.on_keys(now, missing, out),
         }
     }
 
@@ -361,6 +341,17 @@ impl Client {
         if let Some(request) = self.request.as_mut().filter(|request| request.waits > 1) {
             request.waits = 0;
             out.push(ClientAction::SetTimer(Patience::soon(now, &mut self.rng)));
+        }
+    }
+
+    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is sent
+    /// as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11).
+    fn on_keys(&mut self, now: Now, missing: usize, out: &mut ClientActions) {
+        let Some(request) = self.request.filter(|request| request.retransmissions == 0) else { return };
+        if missing == 0 {
+            self.send(now, request, out);
+        } else if missing <= self.cluster.f() {
+            out.push(ClientAction::SetTimer(Deadline(now.mono_ns.saturating_add(KEYS_NS))));
         }
     }
 

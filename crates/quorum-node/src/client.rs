@@ -37,7 +37,7 @@ use crate::note::State;
 
 use self::ask::{Ask, Shared, Slot};
 
-pub use self::ask::{CallError, VersionedValue};
+pub use self::ask::{CallError, TOMBSTONE, VersionedValue};
 pub use self::watch::Watch;
 
 /// Operations that wait for the thread.
@@ -67,6 +67,22 @@ pub struct Client {
 impl core::fmt::Debug for Client {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Client").field("me", &self.shared.me()).finish_non_exhaustive()
+    }
+}
+
+/// An operation that has begun.
+struct Pending(Receiver<Result<Outcome, CallError>>);
+
+impl Pending {
+    fn result(self) -> Result<VersionedValue, CallError> {
+        let Outcome { version, value, path, .. } = self.0.recv().map_err(|_| CallError::Closed)??;
+        Ok(VersionedValue { value, version, path })
+    }
+
+    /// The result of a read, if the key has a value.
+    fn present(self) -> Result<Option<VersionedValue>, CallError> {
+        let entry = self.result()?;
+        Ok((!entry.version.is_genesis() && !entry.is_deleted()).then_some(entry))
     }
 }
 
@@ -104,10 +120,28 @@ impl Client {
     }
 
     fn call(&self, object: ObjectId, call: Call) -> Result<VersionedValue, CallError> {
+        self.begin(object, call)?.result()
+    }
+
+    fn begin(&self, object: ObjectId, call: Call) -> Result<Pending, CallError> {
         let (reply, result) = sync_channel(1);
         self.shared.ask(Ask::Call { object, call, reply })?;
-        let Outcome { version, value, path, .. } = result.recv().map_err(|_| CallError::Closed)??;
-        Ok(VersionedValue { value, version, path })
+        Ok(Pending(result))
+    }
+
+    fn begin_read(&self, key: &[u8]) -> Result<Pending, CallError> {
+        let object = self.shared.config().object(key);
+        self.may(&object, false)?;
+        self.begin(object, Call::Read)
+    }
+
+    fn begin_write(&self, key: &[u8], value: Value) -> Result<Pending, CallError> {
+        let object = self.shared.config().object(key);
+        self.may(&object, true)?;
+        if *value == *TOMBSTONE {
+            return Err(CallError::Reserved);
+        }
+        self.begin(object, Call::Write(value))
     }
 
     fn may(&self, object: &ObjectId, write: bool) -> Result<(), CallError> {
@@ -117,16 +151,23 @@ impl Client {
         if may { Ok(()) } else { Err(CallError::NotAllowed) }
     }
 
-    /// Returns the value of a key. None: it was never written.
+    /// Returns the value of a key. None: it was never written, or was deleted.
     ///
     /// # Errors
     ///
     /// Too few servers answered in time, or this client may not read the key.
     pub fn read(&self, key: &[u8]) -> Result<Option<VersionedValue>, CallError> {
-        let object = self.shared.config().object(key);
-        self.may(&object, false)?;
-        let entry = self.call(object, Call::Read)?;
-        Ok((!entry.version.is_genesis()).then_some(entry))
+        self.begin_read(key)?.present()
+    }
+
+    /// Reads many keys at the same time. Each read is on its own: the values need not be of one moment.
+    ///
+    /// # Errors
+    ///
+    /// For each key as [`Self::read`]. At most 4,096 operations wait at once.
+    pub fn read_many(&self, keys: &[&[u8]]) -> Vec<Result<Option<VersionedValue>, CallError>> {
+        let begun: Vec<_> = keys.iter().map(|key| self.begin_read(key)).collect();
+        begun.into_iter().map(|pending| pending?.present()).collect()
     }
 
     /// Replaces the value of a key.
@@ -134,11 +175,31 @@ impl Client {
     /// # Errors
     ///
     /// Too few servers answered in time: then the write may still take effect. Or this client may not write the key, or
-    /// the value is too long.
+    /// the value is too long or reserved.
     pub fn write(&self, key: &[u8], value: impl Into<Value>) -> Result<VersionedValue, CallError> {
+        self.begin_write(key, value.into())?.result()
+    }
+
+    /// Writes many keys at the same time. Each write is on its own: a reader can see some of them only.
+    ///
+    /// # Errors
+    ///
+    /// For each key as [`Self::write`]. At most 4,096 operations wait at once.
+    pub fn write_many(&self, values: &[(&[u8], Value)]) -> Vec<Result<VersionedValue, CallError>> {
+        let begun: Vec<_> =
+            values.iter().map(|(key, value)| self.begin_write(key, Arc::clone(value))).collect();
+        begun.into_iter().map(|pending| pending?.result()).collect()
+    }
+
+    /// Deletes a key: later reads return None until it is written again. Its version stays at the servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub fn delete(&self, key: &[u8]) -> Result<VersionedValue, CallError> {
         let object = self.shared.config().object(key);
         self.may(&object, true)?;
-        self.call(object, Call::Write(value.into()))
+        self.call(object, Call::Write(TOMBSTONE.into()))
     }
 
     /// Watches a key: see [`Watch`].

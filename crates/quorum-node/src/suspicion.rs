@@ -14,6 +14,8 @@ use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 const SHOWN_NS: u64 = 600_000_000_000;
 /// The most entries of a server.
 pub(crate) const ENTRIES_MAX: u16 = 256;
+/// The most entries that others may fill: the rest is for what a server sees itself.
+const TOLD_MAX: usize = 192;
 /// The most objects that a client compares the answers for.
 const OBJECTS_MAX: usize = 1024;
 /// What one server names must be found at q servers after this time.
@@ -99,22 +101,26 @@ impl SuspicionTable {
     pub(crate) fn see(&mut self, now_ns: u64, own: Principal, server: ServerId, wrong: Wrong) {
         let key = (server, wrong, own.key_holder());
         let count = self.entries.get(&key).map_or(0, |(count, _)| *count);
-        self.told(now_ns, own, Suspicion { server, wrong, witness: key.2, count: count.saturating_add(1) });
+        self.enter(now_ns, usize::from(ENTRIES_MAX), key, count.saturating_add(1));
     }
 
     /// A witness says how often it has seen something.
     pub(crate) fn told(&mut self, now_ns: u64, witness: Principal, said: Suspicion) {
-        let key = (said.server, said.wrong, witness.key_holder());
-        if !self.entries.contains_key(&key) && self.entries.len() >= usize::from(ENTRIES_MAX) {
+        self.enter(now_ns, TOLD_MAX, (said.server, said.wrong, witness.key_holder()), said.count);
+    }
+
+    /// Sets a count, if the table has the entry already or fewer than `max`.
+    fn enter(&mut self, now_ns: u64, max: usize, key: (ServerId, Wrong, u64), count: u64) {
+        if !self.entries.contains_key(&key) && self.entries.len() >= max {
             self.forget(now_ns);
-            if self.entries.len() >= usize::from(ENTRIES_MAX) {
+            if self.entries.len() >= max {
                 return;
             }
         }
         let entry = self.entries.entry(key).or_insert((0, now_ns));
-        if said.count != entry.0 {
+        if count != entry.0 {
             // A smaller count: the witness has started again.
-            *entry = (said.count, now_ns);
+            *entry = (count, now_ns);
         }
     }
 
@@ -455,7 +461,9 @@ mod tests {
         for client in 1..1000 {
             table.told(S, ClientId::new(client, 0).into(), said(1));
         }
-        assert_eq!(table.list(S).len(), usize::from(ENTRIES_MAX));
+        assert_eq!(table.list(S).len(), TOLD_MAX);
+        table.see(S, ReplicaId(0).into(), ReplicaId(1), Wrong::Alone);
+        assert_eq!(table.list(S).len(), TOLD_MAX + 1, "clients leave room for what the server sees itself");
         table.told(601 * S, ClientId::new(1, 0).into(), said(1));
         table.told(601 * S, ClientId::new(2000, 0).into(), said(1));
         assert_eq!(table.list(601 * S).len(), 1, "what is not news for ten minutes makes room");

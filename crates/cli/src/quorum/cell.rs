@@ -28,8 +28,8 @@ enum Subject {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. If a Byzantine client is stopped (may no longer write), only a few of the writes
-    /// that it prepared before the stop can become visible. Writes are slower than with minimal-f
+    /// Tolerates Byzantine clients. An administrator can stop a client, that is, take away its right to write. After
+    /// that, only a few of the writes that it had begun can become visible. Writes are slower than with minimal-f
     BftBc,
     /// Not a register: replication with a leader, for comparison
     Smr,
@@ -72,7 +72,7 @@ enum Measure {
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(super) struct RunCell {
-    /// Protocol of the register
+    /// Protocol of the register. Required, unless --profile or --client-profile is `list`
     #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
     protocol: Option<Subject>,
     /// With --protocol smr: make the leader faulty, so that it proposes nothing

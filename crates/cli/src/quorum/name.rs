@@ -16,8 +16,8 @@ pub(super) enum Name {
     MinimalC,
     /// Tolerates Byzantine clients
     MinimalF,
-    /// Tolerates Byzantine clients. If a Byzantine client is stopped (may no longer write), only a few of the writes
-    /// that it prepared before the stop can become visible. Writes are slower than with minimal-f
+    /// Tolerates Byzantine clients. An administrator can stop a client, that is, take away its right to write. After
+    /// that, only a few of the writes that it had begun can become visible. Writes are slower than with minimal-f
     BftBc,
 }
 
@@ -30,9 +30,9 @@ pub(super) enum VariantName {
     /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
     Optimized,
-    /// A write has three phases. If the value that the first phase finds is not known to be at a quorum of servers, one
-    /// more phase stores it there. Once correct clients have completed two writes after the stop of a client, one write
-    /// after the other, no write of the stopped client can become visible any more
+    /// A write has three phases, or four if the current value may not be stored at a quorum of servers yet. When
+    /// correct clients have completed two writes after the stop, one after the other, no write of the stopped client can
+    /// become visible any more
     Strong,
     /// A write has two phases, or more if writes overlap. As with strong, no write of a stopped client can become visible
     /// any more after two writes by correct clients

@@ -101,8 +101,9 @@ impl Init {
 /// Run one server of registers in the foreground
 ///
 /// SIGTERM or Ctrl-C stops it. With durability "sync", a restarted server has everything that it had acknowledged,
-/// even if it was killed. With "async", only a clean stop keeps this data. With "memory", nothing is kept. A server
-/// that has lost data fetches all values from the other servers. It answers no reads before this repair is complete.
+/// even if it was killed. With "async", a clean stop loses nothing, but a server that was killed may lack its latest
+/// data. With "memory", nothing is kept. When a server starts after a possible loss, it fetches all values from the
+/// other servers. It answers no reads before this repair is complete.
 ///
 /// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
 ///
@@ -112,7 +113,7 @@ impl Init {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Server {
-    /// The server's directory, made by `quorate quorum init`
+    /// The server's directory, made by `quorate quorum init`. Required, except with `--lie list`
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Run as a liar, for tests and demos. NAME is the kind of lie; `list` prints all kinds
@@ -162,7 +163,7 @@ impl Server {
     }
 }
 
-/// Read, write or watch a register
+/// Read, write, delete or watch a register
 ///
 /// Exit status: 0 success; 2 the operation was refused; 3 too few servers answered within the time of --deadline. After
 /// status 3, a write may still take effect.
@@ -189,7 +190,7 @@ pub(super) struct Client {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Print the value of a register, or `nil` if nobody has written it
+    /// Print the value of a register, or `nil` if nobody has written it or it was deleted
     ///
     /// Example:
     ///
@@ -211,7 +212,20 @@ enum What {
         /// New value, at most 1 MiB
         value: String,
     },
-    /// Print the value of a register, and print it again when it changes
+    /// Delete the value of a register
+    ///
+    /// Later reads print `nil`, until somebody writes the register again. The servers keep the version number of the
+    /// register, so an older write cannot undo the deletion.
+    ///
+    /// Example:
+    ///
+    ///   quorate quorum client delete greeting
+    #[command(verbatim_doc_comment)]
+    Delete {
+        /// Key of the register
+        key: String,
+    },
+    /// Print the value of a register, and print it again when it changes. If it is deleted, print `nil`
     ///
     /// Example:
     ///
@@ -228,7 +242,7 @@ enum What {
 
 pub(super) fn failed(error: CallError) -> Failure {
     let code = match error {
-        CallError::NotAllowed | CallError::TooLarge => Code::Rule,
+        CallError::NotAllowed | CallError::TooLarge | CallError::Reserved => Code::Rule,
         CallError::Unavailable | CallError::Busy | CallError::Exhausted | CallError::Closed | _ => {
             Code::Unreachable
         }
@@ -246,11 +260,9 @@ impl Client {
                 None => out::line("nil"),
             },
             What::Write { key, value } => {
-                let entry = client.write(key.as_bytes(), value.as_bytes().to_vec()).map_err(failed)?;
-                out::line(format!("ok, version {}", entry.version.val));
-                // The servers that were not needed: a reader would have to write it back to them.
-                client.settle(Duration::from_millis(300)).map_err(failed)?;
+                written(&client, &client.write(key.as_bytes(), value.as_bytes().to_vec()).map_err(failed)?)?;
             }
+            What::Delete { key } => written(&client, &client.delete(key.as_bytes()).map_err(failed)?)?,
             What::Watch { key, within } => {
                 let stop = signals::stop_flag()?;
                 let watch = client.watch(key.as_bytes()).map_err(failed)?;
@@ -268,9 +280,16 @@ impl Client {
     }
 }
 
+/// Says that a write has ended, and lets the servers acknowledge it that were not needed: a reader would have to write it
+/// back to them.
+fn written(client: &RegisterClient, entry: &VersionedValue) -> Result<(), Failure> {
+    out::line(format!("ok, version {}", entry.version.val));
+    client.settle(Duration::from_millis(300)).map(drop).map_err(failed)
+}
+
 /// Prints a value and a newline, whatever its bytes are.
 fn show(entry: &VersionedValue) {
-    let mut line = entry.value.to_vec();
+    let mut line = if entry.is_deleted() { b"nil".to_vec() } else { entry.value.to_vec() };
     line.push(b'\n');
     let mut output = std::io::stdout().lock();
     if output.write_all(&line).and_then(|()| output.flush()).is_err() {

@@ -14,7 +14,7 @@ use crate::out;
 
 /// Measure the repair of a server that lost its disk
 ///
-/// Starts four servers on this machine, and writes all keys. Then removes the disk of one server, and restarts it.
+/// Starts four servers on this machine, and writes all keys. Then deletes the files of one server, and restarts it.
 /// Prints the time from the restart until this server answers again.
 ///
 /// Then stops another server, and reads up to 1000 keys. Without the stopped server, these reads need the answers of

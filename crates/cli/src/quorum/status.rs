@@ -35,9 +35,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Asks every server for its state. A server is "silent" after 2 s without an answer. A Byzantine server may report a
 /// false state.
 ///
-/// A server is SUSPECT if other servers or clients have reported errors of it in the last 10 minutes: invalid
-/// signatures, or wrong versions. Then the verdict is not HEALTHY. A Byzantine client or server can falsely report
-/// errors of a correct server.
+/// A server is shown as SUSPECT if other servers or clients reported in the last 10 minutes that it sent invalid
+/// signatures or wrong versions of a register. A Byzantine client or server can make such a report about a correct
+/// server.
+///
+/// The verdict is HEALTHY if all servers answer and have their data, and none is suspected. Otherwise it is DEGRADED if
+/// at least 2f + 1 servers answer and have their data, and HALTED if fewer do.
 ///
 /// `status` connects with the key of the client in DIR that has the highest number. No other program may use this key
 /// at the same time.
@@ -139,6 +142,11 @@ impl Seen {
         Ok(Self { servers, protocol: client.config().protocol.name(), states, suspicions })
     }
 
+    /// Returns how many Byzantine servers the registers tolerate.
+    fn f(&self) -> usize {
+        (self.servers - 1) / 3
+    }
+
     fn working(&self) -> usize {
         self.states.iter().filter(|(_, state)| !state.lost).count()
     }
@@ -146,11 +154,11 @@ impl Seen {
     /// Returns the servers that do not count as correct: they do not work, or are suspected.
     fn faulty(&self) -> usize {
         let works = |id: usize| self.states.iter().any(|(server, state)| *server == id && !state.lost);
-        (0..self.servers).filter(|id| !works(*id) || self.suspicions_of(*id).next().is_some()).count()
+        (0..self.servers).filter(|id| !works(*id) || self.is_suspect(*id)).count()
     }
 
-    fn suspicions_of(&self, id: usize) -> impl Iterator<Item = &Suspicion> {
-        self.suspicions.iter().filter(move |one| one.server.index() == id)
+    fn is_suspect(&self, id: usize) -> bool {
+        self.suspicions.iter().any(|one| one.server.index() == id)
     }
 
     /// Says whether all servers answer and have their data.
@@ -159,7 +167,7 @@ impl Seen {
     }
 
     fn metrics(&self) -> String {
-        let margin = ((self.servers - 1) / 3).saturating_sub(self.faulty());
+        let margin = self.f().saturating_sub(self.faulty());
         let Self { servers, states, suspicions, .. } = self;
         metrics::text(metrics::Said {
             verdict: self.verdict(),
@@ -172,10 +180,9 @@ impl Seen {
 
     /// A suspicion alone does not halt the registers: it may be the word of a client that lies.
     fn verdict(&self) -> &'static str {
-        let f = (self.servers - 1) / 3;
         match self.working() {
             _ if self.faulty() == 0 => "HEALTHY",
-            some if some + f >= self.servers => "DEGRADED",
+            some if some + self.f() >= self.servers => "DEGRADED",
             _ => "HALTED",
         }
     }
@@ -191,10 +198,8 @@ impl Seen {
     pub(super) fn headline(&self) -> String {
         let objects = self.states.iter().map(|(_, state)| state.objects).max().unwrap_or(0);
         let (working, n, s) = (self.working(), self.servers, if objects == 1 { "" } else { "s" });
-        let suspects: Vec<String> = (0..n)
-            .filter(|id| self.suspicions_of(*id).next().is_some())
-            .map(|id| format!("; SUSPECT server {id}"))
-            .collect();
+        let suspects: Vec<String> =
+            (0..n).filter(|id| self.is_suspect(*id)).map(|id| format!("; SUSPECT server {id}")).collect();
         format!(
             "{}  {working} of {n} servers answer and have their data; {objects} key{s}{}",
             self.verdict(),
@@ -231,17 +236,21 @@ impl Seen {
     }
 
     fn json(&self) -> Vec<serde_json::Value> {
+        let suspects = self.suspicions.iter().map(|one| {
+            json!({
+                "server": one.server.index(), "reason": one.wrong.name(), "count": one.count, "witness": witness(one),
+            })
+        });
         let all = json!({
             "protocol": self.protocol, "verdict": self.verdict(), "servers": self.servers, "working": self.working(),
+            "suspects": suspects.collect::<Vec<_>>(),
         });
         let each = self.states.iter().map(|(id, state)| {
             json!({
                 "server": id, "up_ms": state.up_ms, "keys": state.objects, "bytes": state.bytes,
                 "log_bytes": state.log_bytes, "taken": state.taken, "refused": state.refused,
                 "watchers": state.watchers, "lost": state.lost, "repaired": state.repaired,
-                "suspect": self.suspicions_of(*id).map(|one| json!({
-                    "reason": one.wrong.name(), "count": one.count, "witness": witness(one),
-                })).collect::<Vec<_>>(),
+                "suspect": self.is_suspect(*id),
             })
         });
         std::iter::once(all).chain(each).collect()

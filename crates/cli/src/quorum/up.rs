@@ -180,9 +180,9 @@ impl Up {
 /// refuses to break more servers, unless you add --yes-break-it.
 ///
 ///   kill   end the process immediately, like a crash (SIGKILL)
-///   wipe   kill it, remove its disk, and restart it: it fetches the values from the other servers
-///   lie    restart it as a liar; --how selects the kind of lie (default fake-value)
-///   heal   restart it as a correct server. The disk of a liar is removed first
+///   wipe   kill the server, delete its stored values, and restart the server: it fetches the values from the others
+///   lie    restart the server as a liar; --how selects the kind of lie (default fake-value)
+///   heal   restart the server as a correct one. If it was a liar, its stored values are deleted first
 ///
 /// `quorate quorum server --lie list` lists the kinds of lies.
 ///

@@ -17,7 +17,7 @@ pub(super) enum Runs {
     /// The key-value store, or for some seeds a service without state
     #[default]
     Kv,
-    /// The file system. When a run ends, its state is also checked at every replica
+    /// The file system. When a run ends, the file system of every correct replica is also checked
     Fs,
 }
 

@@ -26,7 +26,8 @@ use crate::values::{self, RequestName};
 ///   !    an execution
 ///   #    a fault
 ///
-/// --recording replays inputs that replicas have recorded. Each input is then a step.
+/// --recording replays inputs that replicas have recorded. Each input is then a step. A replica records its inputs if
+/// the setting `recording` in its node.toml is not 0B. It writes them to the file `recording` when it stops.
 ///
 /// Examples:
 ///
@@ -43,7 +44,7 @@ pub(crate) struct Replay {
     /// Files with recorded inputs, one for each replica. They are merged by time
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["seed", "scenario", "n", "f", "request"])]
     recording: Vec<PathBuf>,
-    /// A scenario of `quorate sim list` (default: the swarm)
+    /// A scenario of `quorate sim list` (default: no scenario; load and faults are drawn from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Service of the replicas
@@ -76,7 +77,8 @@ pub(crate) struct Replay {
     /// Execute requests in parallel, as in `sim run`
     #[arg(long, conflicts_with_all = ["scenario", "recording"])]
     workers: bool,
-    /// Use only the faults that the first version of the swarm had, to repeat the faults of a seed of that version
+    /// Use only the oldest kinds of faults. So a seed that failed with the first version of the simulator gives the
+    /// same faults again
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
 }

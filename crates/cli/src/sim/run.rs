@@ -39,7 +39,7 @@ const TOLD_MAX: usize = 5;
 #[command(verbatim_doc_comment, after_long_help = settings_help())]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct RunSim {
-    /// A scenario of `quorate sim list`, or `all` (default: the swarm, with random faults from the seed)
+    /// A scenario of `quorate sim list`, or `all` (default: no scenario; load and faults are drawn from the seed)
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Service of the replicas
@@ -79,7 +79,8 @@ pub(crate) struct RunSim {
     /// decides when a request may run
     #[arg(long, conflicts_with = "scenario")]
     workers: bool,
-    /// Use only the faults that the first version of the swarm had, to repeat the faults of a seed of that version
+    /// Use only the oldest kinds of faults. So a seed that failed with the first version of the simulator gives the
+    /// same faults again
     #[arg(long, conflicts_with = "scenario")]
     plain: bool,
     /// Print one JSON object

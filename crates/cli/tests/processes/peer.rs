@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use quorate_fs::nfs3::calls::{Calls, mount_reply, nfs_reply};
 use quorate_fs::nfs3::mount3::MountStat;
 use quorate_fs::nfs3::{
-    Call, CreateArgs, CreateHow, DirOp, Procedure, ReadArgs, Reply, SetAttr, StableHow, Stat, WriteArgs,
+    Call, CreateArgs, CreateHow, DirOp, FileType, MkNodArgs, MkNodData, Procedure, ReadArgs, Reply, SetAttr,
+    SetAttrArgs, SpecData, StableHow, Stat, WriteArgs,
 };
 use quorate_fs::rpc::record::put_record;
 use quorate_fs::rpc::xdr::Opaque;
@@ -77,6 +78,30 @@ impl Peer {
         let reply = self.ask(&Call::Read(ReadArgs { file: Opaque(file), offset, count })).unwrap();
         let Reply::Read(done) = nfs_reply(Procedure::Read, &reply).unwrap() else { unreachable!() };
         done.map(|done| done.data.0.to_vec()).map_err(|(stat, _)| stat)
+    }
+
+    /// Makes a character device, and returns its handle.
+    pub(crate) fn device(&mut self, dir: &[u8], name: &str) -> Result<(), Stat> {
+        let place = DirOp { dir: Opaque(dir), name: Opaque(name.as_bytes()) };
+        let device = SpecData { major: 1, minor: 1 };
+        let what = MkNodData::Device(FileType::Chr, SetAttr::default(), device);
+        let reply = self.ask(&Call::MkNod(MkNodArgs { place, what })).unwrap();
+        let Reply::MkNod(made) = nfs_reply(Procedure::MkNod, &reply).unwrap() else { unreachable!() };
+        made.map(drop).map_err(|(stat, _)| stat)
+    }
+
+    pub(crate) fn set(&mut self, object: &[u8], attributes: SetAttr) -> Result<(), Stat> {
+        let args = SetAttrArgs { object: Opaque(object), attributes, guard: None };
+        let reply = self.ask(&Call::SetAttr(args)).unwrap();
+        let Reply::SetAttr(done) = nfs_reply(Procedure::SetAttr, &reply).unwrap() else { unreachable!() };
+        done.map(drop).map_err(|(stat, _)| stat)
+    }
+
+    /// Returns a file's owner and mode.
+    pub(crate) fn owner(&mut self, file: &[u8]) -> Result<(u32, u32), Stat> {
+        let reply = self.ask(&Call::GetAttr(Opaque(file))).unwrap();
+        let Reply::GetAttr(done) = nfs_reply(Procedure::GetAttr, &reply).unwrap() else { unreachable!() };
+        done.map(|attributes| (attributes.uid, attributes.mode)).map_err(|(stat, ())| stat)
     }
 
     pub(crate) fn size(&mut self, file: &[u8]) -> Result<u64, Stat> {

@@ -23,13 +23,23 @@ impl Up {
 
     /// Starts one that is made with these flags.
     pub(crate) fn start_with(dir: Dir, door: SocketAddr, flags: &[&str]) -> Self {
+        Self::start_service(dir, ("kv", "--resp"), door, flags)
+    }
+
+    /// Starts one of a service, whose gateway has its address by a flag.
+    pub(crate) fn start_service(
+        dir: Dir,
+        (service, gateway): (&str, &str),
+        door: SocketAddr,
+        flags: &[&str],
+    ) -> Self {
         let data = dir.join("data");
         let log = File::create(dir.path().join("up.txt")).unwrap();
-        let (resp, host) = (door.to_string(), door.ip().to_string());
+        let (address, host) = (door.to_string(), door.ip().to_string());
         let page = SocketAddr::new(door.ip(), 9640).to_string();
-        let mut arguments = vec!["up", "--dir", &data, "--resp", &resp, "--status", &page];
+        let mut arguments = vec!["up", "--dir", &data, gateway, &address, "--status", &page];
         if !std::path::Path::new(&data).exists() {
-            arguments.extend(["--service", "kv", "--host", &host]);
+            arguments.extend(["--service", service, "--host", &host]);
             arguments.extend(flags);
         }
         let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
@@ -44,7 +54,7 @@ impl Up {
         up
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.dir().path().join("up.txt")).unwrap()
     }
 

@@ -15,12 +15,12 @@ use nix::unistd::{Gid, Uid, geteuid, setfsgid, setfsuid};
 use super::mount::{Mount, running};
 use crate::support::quorate;
 
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 /// The kernel keeps names and attributes for a second.
 const KEPT: Duration = Duration::from_millis(1100);
 
 /// Does something with the rights of nobody, as far as files go.
-fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
         setfsgid(Gid::from_raw(NOBODY));
         setfsuid(Uid::from_raw(NOBODY));

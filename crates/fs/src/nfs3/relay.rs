@@ -21,8 +21,10 @@ use alloc::vec::Vec;
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
 use crate::nfs3::Stat;
+use crate::nfs3::acts_as::ActsAs;
 use crate::nfs3::operation::{HEAD_BYTES, Operation};
 use crate::nfs3::service::{AnyProcedure, Examined, Fs};
+use crate::rpc::AUTH_BYTES_MAX;
 use crate::rpc::record::{RecordError, Records, put_record};
 
 /// The limits of one connection.
@@ -85,6 +87,7 @@ impl InFlight {
 #[derive(Debug)]
 pub struct Connection {
     address: [u8; 16],
+    acts_as: ActsAs,
     limits: Limits,
     records: Records,
     next_ticket: u64,
@@ -100,12 +103,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection with a client at `address`.
+    /// Returns a connection with a client at `address`, which may act for any user.
     pub fn new(address: [u8; 16], limits: Limits) -> Self {
         Self {
             address,
+            acts_as: ActsAs::Anyone,
             limits,
-            records: Records::new(OPERATION_BYTES_MAX - HEAD_BYTES),
+            // Another user takes more bytes than the one that a call names.
+            records: Records::new(OPERATION_BYTES_MAX - HEAD_BYTES - AUTH_BYTES_MAX),
             next_ticket: 0,
             waiting: VecDeque::new(),
             in_flight: BTreeMap::new(),
@@ -113,6 +118,12 @@ impl Connection {
             outgoing: Vec::new(),
             outgoing_at: 0,
         }
+    }
+
+    /// Returns the connection with a client whose calls have these rights.
+    #[must_use]
+    pub fn acting_as(self, acts_as: ActsAs) -> Self {
+        Self { acts_as, ..self }
     }
 
     /// Returns whether it takes bytes now.
@@ -134,6 +145,7 @@ impl Connection {
             let (count, record) = self.records.take(&bytes[taken..])?;
             taken += count;
             if let Some(call) = record {
+                let call = self.acts_as.apply(call);
                 self.call(fs, &call);
             }
         }

@@ -3,6 +3,8 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
+use quorate_node::descriptors;
+
 /// Bytes of input that are read at a time.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
 
@@ -11,7 +13,8 @@ pub(crate) const INPUT_BYTES: usize = 64 << 10;
 pub struct Limits {
     /// Number of lanes of the client: operations in progress.
     pub lanes: u16,
-    /// Maximum number of connections. Further ones are refused, with an error if the protocol has one.
+    /// Maximum number of connections, if the process may open as many. Beyond it, a new connection takes the place of
+    /// one that nobody has used for a while, or is refused, with an error if the protocol has one.
     pub connections_max: usize,
     /// Maximum memory for buffers, in bytes. Beyond it large commands are refused, and the connections that hold much
     /// and have been idle longest are closed.
@@ -31,6 +34,19 @@ impl Default for Limits {
             deadline_ns: 10_000_000_000,
             stall_ns: 60_000_000_000,
         }
+    }
+}
+
+/// Descriptors that a gateway needs for itself: its listener, its poller, the sockets of its client, files, and a
+/// connection that is refused.
+const OWN_DESCRIPTORS: usize = 64;
+
+impl Limits {
+    /// Returns the limits as far as this process may open descriptors, so that the gateway can refuse a connection in
+    /// words.
+    pub(crate) fn within_descriptors(self) -> Self {
+        let most = descriptors::most().saturating_sub(OWN_DESCRIPTORS).max(1);
+        Self { connections_max: self.connections_max.min(most), ..self }
     }
 }
 
@@ -102,12 +118,21 @@ pub enum Progress {
     Rest,
 }
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The user's.
+    pub peer: SocketAddr,
+    /// The gateway's.
+    pub own: SocketAddr,
+}
+
 /// The protocol of one connection, without its socket. Its memory is bounded.
 pub trait Conversation: Debug + Sized {
     /// The data shared by all connections of a gateway.
     type Protocol: Debug;
-    /// Returns the conversation with a user at `peer`, connection number `id`.
-    fn open(protocol: &Self::Protocol, peer: SocketAddr, id: u64) -> Self;
+    /// Returns the conversation between these ends, connection number `id`.
+    fn open(protocol: &Self::Protocol, ends: Ends, id: u64) -> Self;
     /// Reports that the connection is refused, if the protocol has an error for it, and ends it.
     fn refuse(&mut self, why: Refused);
     /// Returns whether more input is wanted.
@@ -136,6 +161,9 @@ pub trait Conversation: Debug + Sized {
     fn has_ended(&self) -> bool;
     /// Returns whether the user is in the middle of a command, or of replies that it does not read.
     fn is_stalled(&self) -> bool;
+    /// Returns whether it may be closed to make room for another one: its user has done nothing for this long, and waits
+    /// for nothing.
+    fn may_go(&self, idle_ns: u64) -> bool;
     /// Returns the number of bytes it holds.
     fn held(&self) -> usize;
 }

@@ -10,13 +10,18 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::backing::{Backing, Cluster};
 use super::connection::{Connection, Key, Slot, find, to_usize};
-use super::conversation::{Conversation, Counts, Failure, INPUT_BYTES, Limits, Progress, Question, Refused};
+use super::conversation::{
+    Conversation, Counts, Ends, Failure, INPUT_BYTES, Limits, Progress, Question, Refused,
+};
 use quorate_node::clock::Clock;
 use quorate_node::crowd::{Crowd, RunDelay};
 use quorate_node::idle::{self, Waiting};
 
 /// Maximum number of events of connections between two flushes.
 const BURST_MAX: usize = 64;
+/// Maximum number of unused connections that are closed at a time, and the time between two times, in nanoseconds.
+const LET_GO_MAX: usize = 16;
+const LET_GO_NS: u64 = 5_000_000;
 /// How often deadlines are checked, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 /// The longest sleep, so that the thread notices the request to stop, in milliseconds.
@@ -59,6 +64,8 @@ pub struct FrontDoor<T: Conversation, B: Backing = Cluster> {
     waiting: VecDeque<Key>,
     held: usize,
     tick_at: u64,
+    /// When unused connections are looked for again.
+    let_go_at: u64,
     // Buffers that are reused.
     buffer: Vec<u8>,
     operation: Vec<u8>,
@@ -72,6 +79,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     ///
     /// The address is taken or not on this machine, or there are too many open files.
     pub fn open(address: SocketAddr, limits: Limits, protocol: T::Protocol, backing: B) -> io::Result<Self> {
+        let limits = limits.within_descriptors();
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let poller = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -95,6 +103,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             waiting: VecDeque::new(),
             held: 0,
             tick_at: 0,
+            let_go_at: 0,
             buffer: vec![0; INPUT_BYTES],
             operation: Vec::new(),
             finished: Vec::new(),
@@ -217,7 +226,9 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
         let now_ns = self.clock.mono_ns();
         self.counts.connections_total += 1;
-        let conversation = T::open(&self.protocol, peer, self.counts.connections_total);
+        // It may have been reset already.
+        let Ok(own) = stream.local_addr() else { return };
+        let conversation = T::open(&self.protocol, Ends { peer, own }, self.counts.connections_total);
         let prepared = stream.set_nonblocking(true).and(stream.set_nodelay(true));
         let mut connection = Connection {
             stream,
@@ -227,6 +238,9 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             counted: 0,
             interest: (true, false),
         };
+        if self.counts.connections >= self.limits.connections_max {
+            self.let_go(now_ns);
+        }
         if self.counts.connections >= self.limits.connections_max || prepared.is_err() {
             connection.conversation.refuse(Refused::Connections);
             connection.write(now_ns);
@@ -245,6 +259,25 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         }
         place.connection = Some(Box::new(connection));
         self.counts.connections += 1;
+    }
+
+    /// Makes room for new connections: closes some that nobody has used for a while.
+    fn let_go(&mut self, now_ns: u64) {
+        // Each search looks at all of them, and refused users come again at once.
+        if now_ns < self.let_go_at {
+            return;
+        }
+        self.let_go_at = now_ns.saturating_add(LET_GO_NS);
+        let idle = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
+            let connection = place.connection.as_ref()?;
+            let may_go = connection.conversation.may_go(now_ns.saturating_sub(connection.moved_at));
+            may_go.then_some((connection.moved_at, Key { slot, life: place.life }))
+        });
+        let mut idle: Vec<(u64, Key)> = idle.collect();
+        idle.sort_unstable_by_key(|(moved_at, _)| *moved_at);
+        for (_, key) in idle.into_iter().take(LET_GO_MAX) {
+            self.close(key);
+        }
     }
 
     fn on_event(&mut self, key: Key, flags: EpollFlags) {

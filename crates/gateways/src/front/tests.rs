@@ -19,7 +19,7 @@ struct Silent;
 impl Conversation for Silent {
     type Protocol = ();
 
-    fn open((): &(), _peer: SocketAddr, _id: u64) -> Self {
+    fn open((): &(), _ends: Ends, _id: u64) -> Self {
         Self
     }
 
@@ -64,6 +64,10 @@ impl Conversation for Silent {
     }
 
     fn is_stalled(&self) -> bool {
+        false
+    }
+
+    fn may_go(&self, _idle_ns: u64) -> bool {
         false
     }
 

@@ -1,6 +1,5 @@
 //! One connection of the gateway: its input, its operation in progress, its pending output.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use super::command::parse;
@@ -11,10 +10,15 @@ use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
 use super::scripts::Scripts;
 use super::session::{Parsed, Session};
-use crate::front::{Conversation, Counts, Failure, INPUT_BYTES, Progress, Question, Refused};
+use crate::front::{Conversation, Counts, Ends, Failure, INPUT_BYTES, Progress, Question, Refused};
 
 /// A connection with this much pending output gets no further operations.
 const OUTPUT_BYTES: usize = 256 << 10;
+
+/// How long a connection has to be unused before another one may take its place, in nanoseconds; and one that has not
+/// given the password.
+const IDLE_NS: u64 = 10_000_000_000;
+const STRANGE_NS: u64 = 1_000_000_000;
 
 /// Commands that may take effect have timed out.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
@@ -79,7 +83,7 @@ pub struct RespConversation {
 impl Conversation for RespConversation {
     type Protocol = Protocol;
 
-    fn open(protocol: &Protocol, _peer: SocketAddr, id: u64) -> Self {
+    fn open(protocol: &Protocol, _ends: Ends, id: u64) -> Self {
         Self {
             session: Session { id, admitted: protocol.password.is_none(), ..Session::default() },
             decoder: Decoder::default(),
@@ -199,6 +203,12 @@ impl Conversation for RespConversation {
     fn is_stalled(&self) -> bool {
         !self.output().is_empty()
             || (self.state == State::Idle && self.ready.is_none() && self.input.len() > self.taken)
+    }
+
+    fn may_go(&self, idle_ns: u64) -> bool {
+        let least_ns = if self.session.admitted { IDLE_NS } else { STRANGE_NS };
+        let waits = self.state != State::Idle || self.session.queue.is_some() || self.is_stalled();
+        idle_ns > least_ns && !waits
     }
 
     fn held(&self) -> usize {

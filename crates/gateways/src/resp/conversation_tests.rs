@@ -2,6 +2,7 @@
 
 use super::conversation::{Protocol, RespConversation};
 use super::decode::{COMMAND_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
+use crate::front::Ends;
 use crate::front::{Conversation, Counts, INPUT_BYTES, Progress};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
@@ -20,7 +21,7 @@ impl Peer {
         let operation_bytes_max = OPERATION_BYTES_MAX;
         let protocol = Protocol { connections_max: 10, operation_bytes_max, ..Protocol::default() };
         let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 5000));
-        let conversation = RespConversation::open(&protocol, peer, 1);
+        let conversation = RespConversation::open(&protocol, Ends { peer, own: peer }, 1);
         Self { conversation, protocol, counts: Counts::default(), output: Vec::new(), held: 0 }
     }
 

@@ -355,10 +355,10 @@ impl Worker {
     fn serve(&mut self) -> io::Result<()> {
         let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(self.client.waiting), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
-            clock.look(std::mem::take(&mut rested));
+            let looked = clock.look(std::mem::take(&mut rested));
             let mut worked = self.take();
             worked |= self.dispatch(&clock);
-            if let Some(nonce) = self.shared.asking.due(&mut self.asked, clock.mono_ns()) {
+            if let Some(nonce) = self.shared.asking.due(&mut self.asked, looked) {
                 self.client.drive.probe(nonce);
             }
             let OpenClient { drive, socket, .. } = &mut self.client;
@@ -371,9 +371,8 @@ impl Worker {
                 let by = drive.receive_from(clock.now(), source, datagram);
                 socket.judge(by);
             }
-            let now = clock.now();
-            if drive.due() <= now.mono_ns {
-                drive.expire(now);
+            if drive.due() <= looked {
+                drive.expire(clock.now());
             }
             worked |= burst > 0 || !drive.done().is_empty();
             self.finish();
@@ -381,10 +380,10 @@ impl Worker {
                 let settings = self.client.drive.settings_of(from);
                 self.shared.asking.answer(from, statement, settings);
             }
-            if now.mono_ns >= self.tick_at {
-                self.tick_at = now.mono_ns.saturating_add(TICK_NS);
+            if looked >= self.tick_at {
+                self.tick_at = looked.saturating_add(TICK_NS);
                 self.expire();
-                self.client.drive.set_crowded(idle.is_crowded(now.mono_ns));
+                self.client.drive.set_crowded(idle.is_crowded(looked));
             }
             let OpenClient { drive, socket, .. } = &mut self.client;
             drive.flush(socket);
@@ -396,7 +395,7 @@ impl Worker {
                     || self.shared.asking.is_open();
                 let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
                 let news = || self.shared.news.load(Ordering::SeqCst);
-                rested = idle.rest(now.mono_ns, due, socket, Some(&self.shared.waker), news)?;
+                rested = idle.rest(looked, due, socket, Some(&self.shared.waker), news)?;
             }
         }
         Ok(())

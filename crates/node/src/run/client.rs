@@ -91,6 +91,8 @@ pub struct ClientProcess<M: Meter = ()> {
     patient: bool,
     /// When lanes were last told that others are answered.
     heard_at: u64,
+    /// How many replicas have sent no keys yet.
+    keys_missing: usize,
     /// More threads want to run on this machine than there are cores.
     crowded: bool,
     counters: ClientCounters,
@@ -134,6 +136,7 @@ impl<M: Meter> ClientProcess<M> {
             earliest: u64::MAX,
             patient: false,
             heard_at: 0,
+            keys_missing: config.cluster.n(),
             crowded: false,
             counters: ClientCounters::default(),
             meter,
@@ -150,6 +153,9 @@ impl<M: Meter> ClientProcess<M> {
     /// Starts an operation in a lane without one.
     pub fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
         self.meter.start();
+        if self.keys_missing > 0 {
+            self.send_keys(); // before a request that nobody can believe without them
+        }
         if let Some(lane) = self.lanes.get_mut(usize::from(lane)) {
             lane.client.raise(self.timestamps.next());
         }
@@ -185,6 +191,9 @@ impl<M: Meter> ClientProcess<M> {
                 Ok(Admitted::Keys) => {
                     self.send_keys();
                     self.heard(now);
+                    if self.keys_missing > 0 {
+                        self.count_keys(now);
+                    }
                 }
                 Err(error) => {
                     self.refuse(error.name());
@@ -277,6 +286,15 @@ impl<M: Meter> ClientProcess<M> {
         self.step(now, lane, ClientInput::Message(verified));
         if self.done.len() > done {
             self.heard(now);
+        }
+    }
+
+    /// A replica has sent its keys: what was asked without them may be sent again (CL-11).
+    #[cold]
+    fn count_keys(&mut self, now: Now) {
+        let missing = self.endpoint.door_mut().keys_missing();
+        if core::mem::replace(&mut self.keys_missing, missing) > missing {
+            (0..self.lanes.len()).for_each(|lane| self.step(now, lane, ClientInput::Keys { missing }));
         }
     }
 

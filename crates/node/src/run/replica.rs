@@ -339,10 +339,14 @@ impl<S: Service, C: Core> Running<S, C> {
         }
         if process.due() <= mono_ns {
             // Not the time after a long execution: what came in that time has not been looked at.
-            process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, watch);
+            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, watch);
         }
         if let Some(workers) = workers {
-            burst += workers.serve(process, clock, watch);
+            let served = workers.serve(process, clock, watch);
+            if served > 0 {
+                now.get_or_insert_with(|| clock.now());
+            }
+            burst += served;
         }
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
@@ -353,7 +357,11 @@ impl<S: Service, C: Core> Running<S, C> {
         if let Err(error) = node.socket.follow(process.endpoint().directory()) {
             warn!(%error, "no socket for an added client: this replica cannot answer it");
         }
-        process.flush(now.unwrap_or_else(|| clock.now()), &mut node.socket, watch);
+        match now {
+            Some(now) => process.flush(now, &mut node.socket, watch),
+            // Nothing has happened: there is no burst to end, and no clock to read for it.
+            None => process.send_out(&mut node.socket),
+        }
         if burst > 0 {
             idle.reset();
             return Ok(());

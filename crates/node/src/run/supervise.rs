@@ -43,12 +43,19 @@ pub fn run_replica<S: Service>(
             socket.judge(by);
         }
         if process.due() <= looked {
-            process.step(now.unwrap_or_else(|| clock.now()), Event::Clock, &mut ());
+            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, &mut ());
         }
         if let Some(workers) = &mut workers {
-            burst += workers.serve(process, &clock, &mut ());
+            let served = workers.serve(process, &clock, &mut ());
+            if served > 0 {
+                now.get_or_insert_with(|| clock.now());
+            }
+            burst += served;
         }
-        process.flush(now.unwrap_or_else(|| clock.now()), socket, &mut ());
+        match now {
+            Some(now) => process.flush(now, socket, &mut ()),
+            None => process.send_out(socket), // nothing has happened: no clock to read for it
+        }
         if burst > 0 {
             idle.reset();
         } else {

@@ -66,6 +66,11 @@ pub enum ClientInput<'a> {
     Timer,
     /// Others are answered, or a replica is there again: what has waited for long may be asked for soon.
     Answered,
+    /// Another replica has sent its keys. `missing` of them have not.
+    Keys {
+        /// How many.
+        missing: usize,
+    },
 }
 
 /// How a result was obtained.

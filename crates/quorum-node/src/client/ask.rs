@@ -15,6 +15,10 @@ use quorate_wire::ClientId;
 use crate::config::Config;
 use crate::note::State;
 
+/// The value of a deleted register. It is a value like any other to servers, so that a deletion has the guarantees of a
+/// write.
+pub const TOMBSTONE: &[u8] = b"\0quorate: deleted\0";
+
 /// A value with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionedValue {
@@ -24,6 +28,13 @@ pub struct VersionedValue {
     pub version: Version,
     /// How the operation went.
     pub path: How,
+}
+
+impl VersionedValue {
+    /// Returns whether the key was deleted: watches show that.
+    pub fn is_deleted(&self) -> bool {
+        *self.value == *TOMBSTONE
+    }
 }
 
 /// Why an operation has no result.
@@ -38,6 +49,8 @@ pub enum CallError {
     Busy,
     /// The value is longer than 1 MiB.
     TooLarge,
+    /// The value is the one that deleted registers have.
+    Reserved,
     /// The counter of versions is used up.
     Exhausted,
     /// The client was closed, or its sockets have failed.
@@ -51,6 +64,7 @@ impl core::fmt::Display for CallError {
             Self::NotAllowed => "this client has no right to that key",
             Self::Busy => "too many operations wait",
             Self::TooLarge => "the value is longer than 1 MiB",
+            Self::Reserved => "this value is reserved for deleted registers",
             Self::Exhausted => "the counter of versions is used up",
             Self::Closed => "the client is closed",
         })

@@ -92,7 +92,7 @@ impl<T: Item> Register<T> {
         Self { client, key: key.to_owned(), of: PhantomData }
     }
 
-    /// Returns the value. None: it was never written.
+    /// Returns the value. None: it was never written, or was deleted.
     ///
     /// # Errors
     ///
@@ -111,15 +111,32 @@ impl<T: Item> Register<T> {
         self.client.write(self.key.as_bytes(), value.to_bytes())
     }
 
+    /// Deletes the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::delete`].
+    pub fn delete(&self) -> Result<VersionedValue, CallError> {
+        self.client.delete(self.key.as_bytes())
+    }
+
     /// Calls `each` with the present value and with newer ones until it returns false, or nothing new comes for `quiet`.
+    /// None: the value was deleted.
     ///
     /// # Errors
     ///
     /// As [`Client::watch`], or a value is of another type.
-    pub fn follow(&self, quiet: Duration, mut each: impl FnMut(T) -> bool) -> Result<(), RegisterError> {
+    pub fn follow(
+        &self,
+        quiet: Duration,
+        mut each: impl FnMut(Option<T>) -> bool,
+    ) -> Result<(), RegisterError> {
         let watch: Watch = self.client.watch(self.key.as_bytes())?;
         while let Some(entry) = watch.next(quiet)? {
-            if !each(T::from_bytes(&entry.value).ok_or(RegisterError::OtherType)?) {
+            let present = (!entry.is_deleted()).then_some(&entry.value);
+            let value =
+                present.map(|bytes| T::from_bytes(bytes).ok_or(RegisterError::OtherType)).transpose()?;
+            if !each(value) {
                 break;
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use quorate_quorum::access::{Rights, Who};
 use quorate_quorum::settings::Variant;
 use quorate_quorum::{Protocol, Value};
+use quorate_quorum_node::client::TOMBSTONE;
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::link::Carrier;
 use quorate_quorum_node::{CallError, Config, Register};
@@ -39,6 +40,44 @@ fn every_protocol_keeps_values_of_every_length() {
             assert_eq!(a.write(b"key", value((1 << 20) + 1, 1)), Err(CallError::TooLarge));
         }
     }
+}
+
+/// A deletion is a write, whichever the protocol: reads find nothing, watches say so, and the key can be written again.
+#[test]
+fn a_deleted_key_has_no_value_until_it_is_written_again() {
+    for (protocol, name) in Protocol::ALL {
+        let cluster = Cluster::start_all(&format!("delete-{name}"), *protocol);
+        let (a, b) = (cluster.client(0), cluster.client(1));
+        let written = a.write(b"key", value(10, 1)).unwrap();
+        let deleted = b.delete(b"key").unwrap();
+        assert!(deleted.version > written.version, "{name}");
+        assert_eq!(a.read(b"key"), Ok(None), "{name}");
+        assert!(a.watch(b"key").unwrap().next(PATIENCE).unwrap().unwrap().is_deleted(), "{name}");
+        let register: Register<u64> = a.register("key");
+        assert_eq!(register.read(), Ok(None), "{name}");
+        register.write(&7).unwrap();
+        assert_eq!(b.register::<u64>("key").read(), Ok(Some(7)), "{name}");
+        assert_eq!(a.write(b"key", TOMBSTONE), Err(CallError::Reserved));
+    }
+}
+
+/// Operations on different keys run at the same time, and each has its own result.
+#[test]
+fn many_keys_are_read_and_written_at_once() {
+    let cluster = Cluster::start_all("many", Protocol::MinimalF);
+    let client = cluster.client(0);
+    let names: Vec<String> = (0..500).map(|key| format!("key {key}")).collect();
+    let keys: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let mut values: Vec<_> = keys.iter().map(|key| (*key, Value::from(*key))).collect();
+    values[3].1 = value((1 << 20) + 1, 1);
+    let written = client.write_many(&values);
+    assert_eq!(written[3], Err(CallError::TooLarge));
+    let read = client.read_many(&keys);
+    for (at, (written, read)) in written.iter().zip(&read).enumerate().filter(|(at, _)| *at != 3) {
+        let read = read.as_ref().unwrap().as_ref().unwrap();
+        assert_eq!((&*read.value, read.version), (keys[at], written.as_ref().unwrap().version));
+    }
+    assert_eq!(read[3], Ok(None));
 }
 
 /// Readers of a long value under writes: forwarded stores come without their values, which are fetched once.

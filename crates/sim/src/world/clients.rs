@@ -35,6 +35,8 @@ pub struct ClientHost {
     pub door: Door,
     /// Its lanes.
     pub lanes: Vec<Lane>,
+    /// How many replicas have sent it no keys yet.
+    keys_missing: usize,
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
     rng: Rng,
@@ -104,7 +106,8 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        Self { node, door, lanes, wake_at: u64::MAX, rng, first: 1, kept: 1 }
+        let keys_missing = world.config.cluster.n();
+        Self { node, door, lanes, keys_missing, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
 
@@ -227,7 +230,7 @@ impl<A: App> World<A> {
         };
         let verified = match admitted {
             Ok(Admitted::Message(verified)) => verified,
-            Ok(Admitted::Keys) => return,
+            Ok(Admitted::Keys) => return self.client_keyed(c),
             Err(why) => return self.counters.client_turned_away(why.name()),
         };
         // To the lane that it names; to any, if it is no reply.
@@ -238,6 +241,15 @@ impl<A: App> World<A> {
         };
         if let Some(l) = lane {
             self.step_client(c, l, ClientInput::Message(&verified));
+        }
+    }
+
+    /// A replica has sent its keys.
+    fn client_keyed(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        let missing = client.door.keys_missing();
+        if std::mem::replace(&mut client.keys_missing, missing) > missing {
+            (0..client.lanes.len()).for_each(|l| self.step_client(c, l, ClientInput::Keys { missing }));
         }
     }
 

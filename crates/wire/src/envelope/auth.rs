@@ -251,6 +251,11 @@ impl<P: Protocol> Authenticator<P> {
         self.exchange.settings_of(peer)
     }
 
+    /// Returns how many replicas have sent no NEW-KEY yet.
+    pub fn keys_missing(&mut self) -> usize {
+        self.exchange.shares_missing()
+    }
+
     /// Sends every other replica the current NEW-KEY again (CL-3). A new generation would do harm: requests
     /// under way are sealed with the one that is there.
     pub fn announce(&mut self) {

@@ -313,6 +313,13 @@ impl Exchange {
         self.peers.get(peer).is_some_and(|peer| peer.share().is_some())
     }
 
+    /// Returns how many replicas' shares are not here.
+    pub fn shares_missing(&mut self) -> usize {
+        let own = self.own.key_holder();
+        let replicas = (0_u64..).zip(self.peers.replicas());
+        replicas.filter(|(holder, peer)| *holder != own && peer.share().is_none()).count()
+    }
+
     /// Notes that `from` has used our generation `own`.
     #[cold]
     fn has_used(&mut self, from: Principal, own: u32) {

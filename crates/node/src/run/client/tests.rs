@@ -7,14 +7,18 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
-    let cluster = Cluster::tolerating(1).unwrap();
-    let (id, own) = (ClusterId([3; 32]), Principal::Client(ClientId::new(1, 0)));
-    let config = Config::new(cluster, id);
-    let signer = Signer::Toy([7; 32]);
+/// The authenticator of a node of a cluster whose nodes have the same long-term key.
+fn door(own: Principal, entropy: u8) -> Door {
+    let (cluster, signer) = (Cluster::tolerating(1).unwrap(), Signer::Toy([7; 32]));
     let mut verifier = Verifier::default();
     cluster.replicas().for_each(|replica| _ = verifier.insert(replica.into(), &signer.public()));
-    let door = Door::new(own, cluster, id, 0, signer, verifier, [9; 32], 1);
+    Door::new(own, cluster, ClusterId([3; 32]), 0, signer, verifier, [entropy; 32], 1)
+}
+
+fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
+    let (cluster, id) = (Cluster::tolerating(1).unwrap(), ClusterId([3; 32]));
+    let config = Config::new(cluster, id);
+    let door = door(Principal::Client(ClientId::new(1, 0)), 9);
     let addresses: Vec<_> = (1..=4).map(|port| ([127, 0, 0, 1], port).into()).collect();
     ClientProcess::new(&config, door, lanes, Directory::new(&addresses), timestamps, ())
 }
@@ -98,5 +102,24 @@ fn lanes_take_their_timestamps_from_one_row() {
     for (lane, expected) in [(0, 10), (2, 11), (1, 12)] {
         drive.invoke(at(1), lane, b"put", false);
         assert_eq!(drive.lanes[usize::from(lane)].client.outstanding(), Some(Timestamp(expected)));
+    }
+}
+
+/// CL-11: the first request leaves before the client has any keys. It is sent again as soon as it has them all, or soon
+/// after those of all but one, which may have stopped; and not only after a time-out.
+#[test]
+fn a_first_request_waits_for_keys_and_no_longer() {
+    for (keys, sent, retransmitted) in [(4, 2, 0), (3, 2, 1), (2, 1, 0)] {
+        let mut drive = drive(2, Timestamp(1));
+        drive.invoke(at(1), 0, b"put", false);
+        for replica in 0..keys {
+            assert_eq!((drive.counters.sent, drive.counters.retransmitted), (1, 0), "{replica} keys");
+            // What a replica sends to others when it starts is signed, and so good for all.
+            let (_, letter) = door(ReplicaId(replica).into(), 20).take_outgoing().unwrap();
+            drive.receive(at(2), &letter);
+        }
+        pass(&mut drive, 2, 40 * MS);
+        let counters = &drive.counters;
+        assert_eq!((counters.sent, counters.retransmitted), (sent, retransmitted), "{keys} keys");
     }
 }

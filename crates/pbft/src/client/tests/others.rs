@@ -54,3 +54,19 @@ fn l19_a_lane_that_waits_asks_again_when_others_are_answered() {
     assert!(wait(&mut test) <= 200 * MS, "and its patience begins again");
     assert_eq!(test.take(ClientInput::Answered), [], "once is enough");
 }
+
+/// CL-11: a request that left before the keys were here is no business of the time-out.
+#[test]
+fn keys_that_come_after_the_request_bring_it_again() {
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    let keys = |test: &mut Test, missing| test.take(ClientInput::Keys { missing });
+    assert_eq!((keys(&mut test, 3), keys(&mut test, 2)), (vec![], vec![]));
+    assert_eq!(keys(&mut test, 1), [Did::Wait], "one may have stopped: the time-out is short");
+    assert_eq!(keys(&mut test, 0), [send(Some(0), 100), Did::Wait]);
+    assert_eq!(test.quorum(100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+    assert_eq!(keys(&mut test, 0), [], "nothing is outstanding");
+    test.invoke(b"put", false);
+    test.time_out();
+    assert_eq!(keys(&mut test, 0), [], "all have been asked already");
+}
