@@ -48,9 +48,10 @@ struct Voice {
 
 impl Voice {
     fn say(&self, call: Call) {
+        // Counted before it can be heard: what is counted and not heard is on its way.
+        self.said.fetch_add(1, Ordering::SeqCst);
         // If nobody listens any more, the node has stopped.
         if self.to.send(call).is_ok() {
-            self.said.fetch_add(1, Ordering::SeqCst);
             self.waker.wake();
         }
     }
