@@ -10,6 +10,7 @@
 //! | the cost of MACs and signatures, of a fault, of the disk, of a busy machine | [`crypto`], [`recovery`], [`durable`], [`busy`] |
 //! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
+//! | parallel execution | [`cbase`] |
 //! | registers without a leader, simulated | [`bqs`] |
 //! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
 //! | what an experiment is | [`experiment`] |
@@ -21,6 +22,7 @@ mod arms;
 pub mod bqs;
 pub mod busy;
 mod cable;
+pub mod cbase;
 pub mod checkpoint_cost;
 pub mod core_step;
 pub mod crypto;
@@ -81,6 +83,9 @@ const REPLICATION: &[Experiment] = &[
     files::andrew::EXPERIMENT,
     files::iozone::EXPERIMENT,
     checkpoint_cost::EXPERIMENT,
+    cbase::overhead::EXPERIMENT,
+    cbase::scale::EXPERIMENT,
+    cbase::cpu::EXPERIMENT,
 ];
 
 /// Every experiment.

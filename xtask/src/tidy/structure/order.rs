@@ -164,7 +164,7 @@ const ORDERS: &[(&str, Order)] = &[
             "draw",
             "bqs busy checkpoint_cost durable echo files recovery",
             "arms page",
-            "crypto echoes micro_latency micro_throughput optimisations",
+            "cbase crypto echoes micro_latency micro_throughput optimisations",
         ],
     ),
     (
