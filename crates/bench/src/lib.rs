@@ -18,6 +18,7 @@
 
 pub mod allocations;
 mod arms;
+pub mod attacks;
 pub mod bqs;
 pub mod busy;
 mod cable;
@@ -76,6 +77,7 @@ const REPLICATION: &[Experiment] = &[
     recovery::EXPERIMENT,
     durable::EXPERIMENT,
     busy::EXPERIMENT,
+    attacks::EXPERIMENT,
     files::micro::EXPERIMENT,
     files::postmark::EXPERIMENT,
     files::andrew::EXPERIMENT,
@@ -112,6 +114,7 @@ pub fn child(arguments: &[String]) -> Result<()> {
         Some((name, _)) if *name == core_step::EXPERIMENT.name => {
             core_step::child(arguments.get(1..).unwrap_or(&[]))
         }
+        Some((name, rest)) if *name == attacks::PART => attacks::attacker::run(rest),
         Some((name, _)) if *name == busy::LOOP => busy::endless_loop(),
         Some(_) => {
             processes::settle()?;
