@@ -1,6 +1,6 @@
 //! `attacks`: what an attacker on the same machine leaves of a cluster's throughput, at half of the peak load.
 //!
-//! The attacker is a process of ours ([`attacker`]), with no key or with the key of one client. Each attacked run is
+//! The attacker is a process of ours, with no key or with the key of one client. Each attacked run is
 //! compared with a run beside a loop that takes as much processor time as the attacker did: what is missing beyond that
 //! is the attack's.
 
