@@ -19,6 +19,7 @@
 
 pub mod allocations;
 mod arms;
+pub mod attacks;
 pub mod bqs;
 pub mod busy;
 mod cable;
@@ -78,6 +79,7 @@ const REPLICATION: &[Experiment] = &[
     recovery::EXPERIMENT,
     durable::EXPERIMENT,
     busy::EXPERIMENT,
+    attacks::EXPERIMENT,
     files::micro::EXPERIMENT,
     files::postmark::EXPERIMENT,
     files::andrew::EXPERIMENT,
@@ -117,6 +119,7 @@ pub fn child(arguments: &[String]) -> Result<()> {
         Some((name, _)) if *name == core_step::EXPERIMENT.name => {
             core_step::child(arguments.get(1..).unwrap_or(&[]))
         }
+        Some((name, rest)) if *name == attacks::PART => attacks::attacker::run(rest),
         Some((name, _)) if *name == busy::LOOP => busy::endless_loop(),
         Some(_) => {
             processes::settle()?;

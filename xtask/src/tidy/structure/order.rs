@@ -162,7 +162,7 @@ const ORDERS: &[(&str, Order)] = &[
             "experiment",
             "core_step nodes unreplicated",
             "draw",
-            "bqs busy checkpoint_cost durable echo files recovery",
+            "attacks bqs busy checkpoint_cost durable echo files recovery",
             "arms page",
             "cbase crypto echoes micro_latency micro_throughput optimisations",
         ],
