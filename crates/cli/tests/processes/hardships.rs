@@ -3,7 +3,8 @@
 //!
 //! A little of each here. With `QUORATE_LIE_SECONDS=15`, every kind of liar lies for so long, on `QUORATE_CLUSTERS`
 //! clusters at a time (1 if that is not given). With `QUORATE_BUSY_SECONDS=180`, the machine is busy for so long, and
-//! views are counted. All with `cargo test --release -p quorate-cli --test processes hardships -- --nocapture`.
+//! views are counted. With `QUORATE_OPERATIONS=1000`, so many slow operations are executed. All with
+//! `cargo test --release -p quorate-cli --test processes hardships -- --nocapture`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,12 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quorate_node::client::End;
+use quorate_node::services::timed;
 use quorate_node::{ClientNode, Clock, OpenClient};
 use quorate_service::kv::{Answer, Operation};
 use serde_json::Value;
 
 use crate::status::status;
-use crate::support::{Cluster, Dir, PATIENCE, invoke, own_address, quorate};
+use crate::support::{Cluster, Dir, PATIENCE, invoke, own_address, quorate, turn};
 use crate::up::Up;
 
 /// From when a liar is healed until nothing shows that there was one.
@@ -243,6 +246,46 @@ impl Drop for Busy {
 /// Returns how many views the replicas have left, at most.
 fn views_left(cluster: &Cluster) -> usize {
     (0..4).map(|i| cluster.log(i).matches("started a view change").count()).max().unwrap()
+}
+
+/// Operations of 60 ms, from 40 lanes at once: each batch takes as long as a time-out in a fast cluster. `QUORATE_OPERATIONS`
+/// says how many; 1,000 take a minute.
+#[test]
+fn hardships_slow_operations_change_hardly_any_view() {
+    const LANES: u16 = 40;
+    let operations = given("QUORATE_OPERATIONS").unwrap_or(30);
+    let cluster = Cluster::start("slow", &["--service", "null"], "durability = \"memory\"");
+    let (clock, mut client) = (Clock::new(), cluster.client(0, LANES));
+    let operation = |wait_us| {
+        let mut bytes = Vec::new();
+        timed::operation(0, 4, wait_us, 0, &mut bytes);
+        bytes
+    };
+    client.drive.invoke(clock.now(), 0, &operation(0), false);
+    while client.drive.done().is_empty() {
+        turn(&mut client, &clock);
+    }
+    let before = views_left(&cluster);
+    let (slow, mut free) = (operation(60_000), (0..LANES).collect::<Vec<_>>());
+    client.drive.clear_done();
+    let (mut begun, mut done) = (0, 0);
+    let until = Instant::now() + PATIENCE + Duration::from_millis(120) * u32::try_from(operations).unwrap();
+    while done < operations {
+        let more = free.len().min(usize::try_from(operations - begun).unwrap());
+        for lane in free.drain(..more) {
+            client.drive.invoke(clock.now(), lane, &slow, false);
+            begun += 1;
+        }
+        turn(&mut client, &clock);
+        assert!(Instant::now() < until, "{done} of {operations} operations are done");
+        assert!(client.drive.done().iter().all(|done| done.end == End::Result), "an outcome is unknown");
+        free.extend(client.drive.done().iter().map(|done| done.lane));
+        done += client.drive.done().len() as u64;
+        client.drive.clear_done();
+    }
+    let left = views_left(&cluster) - before;
+    println!("{operations} operations of 60 ms: {left} view changes");
+    assert!(left <= 2, "{left} view changes");
 }
 
 /// An idle cluster beside more endless loops than there are cores.
