@@ -82,7 +82,8 @@ codes! {
     Bound = "Q015": "a statement of an experiment does not hold",
         "A measured figure is outside its bound. The output names the statement, the figure and the bound. A busy\n\
          machine or too few cores can be the cause: check the load and the pinning in the output, and repeat the\n\
-         run on an idle machine. Status 1.";
+         run on an idle machine. If other programs used more than 20 % of the machine, statements about measured\n\
+         times cannot be judged, whether they hold or not. Status 1.";
     Experiment = "Q016": "an experiment could not run",
         "A process of the experiment failed, or the machine lacks something that it needs. The error says which.\n\
          Install what is missing, and run the experiment again. Status 1.";
