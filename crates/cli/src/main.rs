@@ -251,7 +251,7 @@ mod tests {
         let says = says("quorate sim run --seed 0xzz");
         assert_eq!(
             says,
-            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>"
+            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>\n  do: quorate explain Q002"
         );
     }
 
