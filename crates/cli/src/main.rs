@@ -146,7 +146,9 @@ fn usage(error: &clap::Error) -> Failure {
             no_such("command", &typed, &commands(&Cli::command()))
         }
         ErrorKind::UnknownArgument => {
-            let flags = flags(&Cli::command());
+            let mut flags = flags(&Cli::command());
+            // Of two names that are equally near, the longer one: a letter is left out more often than changed.
+            flags.sort_by_key(|flag| std::cmp::Reverse(flag.len()));
             if flags.contains(&argument) {
                 return Failure::new(Code::Usage, format!("this command has no flag `{argument}`"))
                     .next("see --help");

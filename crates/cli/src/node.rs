@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::{Args, ValueEnum};
 use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
-use quorate_node::settings::ServiceName;
+use quorate_node::settings::{self, ServiceName};
 use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -21,9 +21,10 @@ use crate::{out, values};
 ///
 /// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
 ///
-/// Each directory holds node.toml (settings), cluster.toml (the public keys of all nodes) and the node's secret key.
-/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica --dir` with each
-/// directory of a replica. Run a gateway or another client program with each directory of a client.
+/// Each directory holds node.toml (the node's own settings), cluster.toml (the public keys of all nodes, and the
+/// settings that all nodes must have alike) and the node's secret key. The file of the secret key has mode 0600. Copy
+/// each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
+/// another client program with each directory of a client.
 ///
 /// Example:
 ///
@@ -37,11 +38,16 @@ pub(crate) struct Init {
     /// Number of Byzantine replicas to tolerate
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
+    /// Addresses of the replicas, IP, IP:PORT or a name. Give one address for each replica, or one for all (default: this
+    /// machine). `init` looks up the address of a name
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create. Each gateway and each other client program needs a client of its own
     #[arg(long, default_value_t = 2)]
+    /// Addresses of the clients, if they do not run on the machines of the replicas. Give one address for each client, or
+    /// one for all
+    #[arg(long, value_name = "ADDR", num_args = 1..)]
+    client_host: Vec<Host>,
     clients: u16,
     /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
@@ -49,6 +55,10 @@ pub(crate) struct Init {
     /// What replicas write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
     /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    /// Another setting, such as window=4096. A setting that all nodes must have alike goes into cluster.toml, any other into
+    /// node.toml of each node that has it. Can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     durability: Durability,
 }
 
@@ -120,8 +130,11 @@ impl Init {
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
+        cluster.client_hosts.clone_from(&self.client_host);
         cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
+        let set = self.set.iter().map(|text| settings::chosen(text).map_err(|trouble| trouble.at("--set")));
+        cluster.for_all = set.collect::<Result<_, _>>()?;
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();

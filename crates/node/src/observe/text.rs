@@ -74,12 +74,11 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
             item.class.code()
         ));
     }
-    let differ = picture.replicas.iter().filter(|health| health.word == Word::SettingsDiffer);
-    let differ: Vec<String> = differ.map(|health| health.id.to_string()).collect();
-    if !differ.is_empty() {
+    for health in picture.replicas.iter().filter(|health| health.word == Word::SettingsDiffer) {
         lines.push(format!(
-            "  do        settings differ ({}): compare the node.toml of all replicas, with `quorate doctor` if you can",
-            differ.join(", ")
+            "  do        {} ({}): make [settings] in its cluster.toml equal to that of the others, and restart it",
+            health.says_short(),
+            health.id
         ));
     }
     if let Some(item) = picture.evidence.first() {
@@ -120,8 +119,8 @@ fn row(health: &Health, picture: &Picture) -> String {
         | Word::Silent
         | Word::DiskFull
         | Word::Slow
-        | Word::ClockOff
-        | Word::SettingsDiffer => health.says_short(),
+        | Word::ClockOff => health.says_short(),
+        Word::SettingsDiffer => health.word.name().to_owned(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }

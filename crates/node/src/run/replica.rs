@@ -192,6 +192,7 @@ impl ReplicaNode {
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let core = put(replica, self.signer.clone(), &self.settings.config);
         let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
+        process.set_settings(self.settings.shared_digests());
         process.set_surroundings(Box::new(Surroundings::new(&self.dir)));
         info!(
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,
