@@ -117,6 +117,7 @@ fn a_browser_shows_the_verdict_and_every_replica() {
         let table = element(&dom, "table");
         assert_eq!(table.matches("<tr>").count(), 5, "a head and four replicas: {table}");
         assert_eq!(table.matches(">ok<").count(), 4, "{table}");
+        assert!(element(&dom, "todo").contains("What to do") && dom.contains("id=\"todo\" hidden"), "{dom}");
         assert!(dom.contains("data-ready=\"yes\"") && dom.contains("data-overflow=\"no\""), "{dom}");
         let mut pictures = Vec::new();
         for (theme, scheme) in [("dark", 0), ("light", 1)] {
@@ -141,6 +142,17 @@ fn a_browser_shows_the_verdict_and_every_replica() {
         element(&dom, "table").contains("no answer") && element(&dom, "troubles").contains("r2 silent"),
         "{dom}"
     );
+    // What it means, and the command that helps.
+    assert!(!dom.contains("id=\"todo\" hidden") && dom.contains("data-overflow=\"no\""), "{dom}");
+    let todo = element(&dom, "advice");
+    assert!(todo.contains("replica-2 is silent: check its process"), "{todo}");
+    assert!(todo.contains("quorate replica --dir replica-2</code><button"), "{todo}");
+    page.cluster.kill(1);
+    page.wait_for("/api/v1/status", |reply| reply.contains("\"verdict\":\"halted\""));
+    let dom = page.browse(390, 844, &["--dump-dom"]);
+    assert!(element(&dom, "verdict").starts_with("HALTED<"), "{dom}");
+    let todo = element(&dom, "advice");
+    assert!(todo.contains("nothing acknowledged is lost. Start r1 or r2: one of them is enough"), "{todo}");
 }
 
 /// Metrics have all names from the first scrape on, and misbehaving clients do not block others.
