@@ -14,6 +14,7 @@ mod gateway;
 mod kv;
 mod liar;
 mod local;
+mod log;
 mod mount;
 mod node;
 mod out;

@@ -10,12 +10,11 @@ use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::{self, ServiceName};
 use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::liar::{self, Way};
-use crate::{out, values};
+use crate::{log, out, values};
 
 /// Create a new cluster: one directory for each node
 ///
@@ -44,22 +43,22 @@ pub(crate) struct Init {
     host: Vec<Host>,
     /// Number of clients to create. Each gateway and each other client program needs a client of its own
     #[arg(long, default_value_t = 2)]
+    clients: u16,
     /// Addresses of the clients, if they do not run on the machines of the replicas. Give one address for each client, or
     /// one for all
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     client_host: Vec<Host>,
-    clients: u16,
     /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
     /// What replicas write to disk. sync: everything, before they answer. async: everything, but they do not wait for the
     /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
     /// Another setting, such as window=4096. A setting that all nodes must have alike goes into cluster.toml, any other into
     /// node.toml of each node that has it. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    durability: Durability,
 }
 
 /// Run one replica in the foreground
@@ -71,7 +70,8 @@ pub(crate) struct Init {
 /// is kept. When a replica starts after a possible loss, it fetches the state from the others, and does not vote before
 /// it has the state.
 ///
-/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug. With
+/// `QUORATE_LOG_FORMAT=json`, each line is a JSON object.
 ///
 /// Example:
 ///
@@ -164,13 +164,6 @@ pub(crate) fn required(dir: Option<&Path>) -> Result<&Path, Failure> {
     dir.ok_or_else(|| Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it"))
 }
 
-/// Writes the log of this process to standard error, as much of it as `QUORATE_LOG` says.
-pub(crate) fn log_to_stderr() {
-    let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
-    let level = level.unwrap_or(LevelFilter::INFO);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
-}
-
 impl Replica {
     pub(crate) fn run(&self) -> CommandResult {
         if self.liar.as_deref() == Some("list") {
@@ -181,7 +174,7 @@ impl Replica {
         let dir = required(self.dir.as_deref())?;
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
-        log_to_stderr();
+        log::to_stderr();
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
         let durability = format!("{:?}", settings.config.durability).to_lowercase();

@@ -185,6 +185,18 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
         assert!(samples.count() > 0, "{name}: {metrics}");
     }
     assert!(metrics.contains("quorate_margin_stop 1\n"), "{metrics}");
+    // The alerts and the dashboard ask for metrics that exist.
+    for text in
+        [include_str!("../../../docs/alerts.yml"), include_str!("../../../docs/deploy/dashboard.json")]
+    {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let names =
+            words.filter(|word| word.starts_with("quorate_") && !word.starts_with("quorate_register"));
+        for name in names {
+            let name = name.trim_end_matches("_bucket");
+            assert!(metrics.contains(&format!("# TYPE {name} ")), "there is no metric {name}");
+        }
+    }
     assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
     let html = page.get("/");
     assert!(html.to_lowercase().contains("content-security-policy: default-src 'none'"), "{html}");
