@@ -78,7 +78,9 @@ pub(crate) fn docs(args: &[String]) -> Result<()> {
 /// it depends on, so that nearly everything would be built once more.
 pub(crate) fn build(args: &[String]) -> Result<()> {
     no_arguments("build", args)?;
-    run(&mut cargo(&["test", "--workspace", "--locked", "--no-run", "--features", FEATURES]))
+    run(&mut cargo(&["test", "--workspace", "--locked", "--no-run", "--features", FEATURES]))?;
+    // A test of the documents runs this example as a program.
+    built("--example", "bank").map(drop)
 }
 
 /// Builds one program as it is built for the tests, and returns the command that starts it. `kind` is `--bin` or
