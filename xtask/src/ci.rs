@@ -85,14 +85,14 @@ pub(crate) fn build(args: &[String]) -> Result<()> {
 
 /// Builds one program as it is built for the tests, and returns the command that starts it. `kind` is `--bin` or
 /// `--example`.
-fn built(kind: &str, name: &str) -> Result<Command> {
+pub(crate) fn built(kind: &str, name: &str) -> Result<Command> {
     run(&mut cargo(&["build", "--workspace", "--locked", "--features", FEATURES, kind, name]))?;
     let folder = if kind == "--example" { "debug/examples" } else { "debug" };
     Ok(Command::new(target()?.join(folder).join(name)))
 }
 
 /// The directory that cargo builds into.
-fn target() -> Result<PathBuf> {
+pub(crate) fn target() -> Result<PathBuf> {
     let text = read(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
     let all: serde_json::Value =
         serde_json::from_str(&text).context("cargo metadata printed something else")?;
