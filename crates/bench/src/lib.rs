@@ -10,6 +10,7 @@
 //! | the cost of MACs and signatures, of a fault, of the disk, of a busy machine | [`crypto`], [`recovery`], [`durable`], [`busy`] |
 //! | the file system: replicated, unreplicated, and other servers | [`files`] |
 //! | the digest of a checkpoint | [`checkpoint_cost`] |
+//! | parallel execution | [`cbase`] |
 //! | registers without a leader, simulated | [`bqs`] |
 //! | running experiments: arms that take turns, processes, loads | `arms`, `setup`, `load`, `processes`, `nodes` |
 //! | what an experiment is | [`experiment`] |
@@ -18,9 +19,11 @@
 
 pub mod allocations;
 mod arms;
+pub mod attacks;
 pub mod bqs;
 pub mod busy;
 mod cable;
+pub mod cbase;
 pub mod checkpoint_cost;
 pub mod core_step;
 pub mod crypto;
@@ -76,11 +79,15 @@ const REPLICATION: &[Experiment] = &[
     recovery::EXPERIMENT,
     durable::EXPERIMENT,
     busy::EXPERIMENT,
+    attacks::EXPERIMENT,
     files::micro::EXPERIMENT,
     files::postmark::EXPERIMENT,
     files::andrew::EXPERIMENT,
     files::iozone::EXPERIMENT,
     checkpoint_cost::EXPERIMENT,
+    cbase::overhead::EXPERIMENT,
+    cbase::scale::EXPERIMENT,
+    cbase::cpu::EXPERIMENT,
 ];
 
 /// Every experiment.
@@ -112,6 +119,7 @@ pub fn child(arguments: &[String]) -> Result<()> {
         Some((name, _)) if *name == core_step::EXPERIMENT.name => {
             core_step::child(arguments.get(1..).unwrap_or(&[]))
         }
+        Some((name, rest)) if *name == attacks::PART => attacks::attacker::run(rest),
         Some((name, _)) if *name == busy::LOOP => busy::endless_loop(),
         Some(_) => {
             processes::settle()?;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use quorate_node::services::timed;
 use quorate_node::{ClientProcess, Clock, Idle, Waiting};
 use quorate_service::null;
 use serde::{Deserialize, Serialize};
@@ -24,15 +25,22 @@ pub(crate) struct Op {
     pub(crate) argument: usize,
     pub(crate) result: u32,
     pub(crate) read_only: bool,
+    /// How long the service waits before it replies, in microseconds.
+    pub(crate) wait_us: u32,
 }
 
 impl Op {
     pub(crate) const fn rw(argument: usize, result: u32) -> Self {
-        Self { argument, result, read_only: false }
+        Self { argument, result, read_only: false, wait_us: 0 }
     }
 
     pub(crate) const fn ro(argument: usize, result: u32) -> Self {
-        Self { argument, result, read_only: true }
+        Self { argument, result, read_only: true, wait_us: 0 }
+    }
+
+    /// Returns an ordered 0/0 for which the service waits.
+    pub(crate) const fn waiting(wait_us: u32) -> Self {
+        Self { wait_us, ..Self::rw(0, 0) }
     }
 
     /// Returns its name: argument and result in KB.
@@ -74,27 +82,37 @@ impl Load {
             Until::Ops(count) => format!("ops {count}"),
             Until::Ms(ms) => format!("ms {ms}"),
         };
-        let Op { argument, result, read_only } = self.op;
-        format!("load {} {until} {argument} {result} {read_only}", self.lanes)
+        let Op { argument, result, read_only, wait_us } = self.op;
+        format!("load {} {until} {argument} {result} {read_only} {wait_us}", self.lanes)
     }
 
     fn parse(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split(' ').collect();
-        let ["load", lanes, unit, amount, argument, result, read_only] = *words.as_slice() else {
+        let ["load", lanes, unit, amount, argument, result, read_only, wait_us] = *words.as_slice() else {
             bail!("no command {line:?}")
         };
         let until = match unit {
             "ops" => Until::Ops(amount.parse()?),
             _ => Until::Ms(amount.parse()?),
         };
-        let op = Op { argument: argument.parse()?, result: result.parse()?, read_only: read_only.parse()? };
+        let op = Op {
+            argument: argument.parse()?,
+            result: result.parse()?,
+            read_only: read_only.parse()?,
+            wait_us: wait_us.parse()?,
+        };
         Ok(Self { lanes: lanes.parse()?, until, op })
     }
 
     /// Returns the operation.
     pub(crate) fn operation(&self) -> Vec<u8> {
         let mut operation = Vec::new();
-        null::operation(self.op.argument, self.op.result, self.op.read_only, &mut operation);
+        let Op { argument, result, read_only, wait_us } = self.op;
+        match wait_us {
+            0 => null::operation(argument, result, read_only, &mut operation),
+            // Each depends on no other, unless the replicas say so.
+            wait_us => timed::operation(argument, result, wait_us, 0, &mut operation),
+        }
         operation
     }
 
@@ -300,9 +318,11 @@ mod tests {
     #[test]
     fn a_load_is_told_as_it_is_meant() {
         for until in [Until::Ops(7), Until::Ms(300)] {
-            let load = Load { lanes: 3, until, op: Op::ro(4096, 1024) };
-            let told = Load::parse(&load.line()).unwrap_or_else(|error| unreachable!("{error}"));
-            assert_eq!((told.lanes, told.until, told.op), (load.lanes, load.until, load.op));
+            for op in [Op::ro(4096, 1024), Op::waiting(20_000)] {
+                let load = Load { lanes: 3, until, op };
+                let told = Load::parse(&load.line()).unwrap_or_else(|error| unreachable!("{error}"));
+                assert_eq!((told.lanes, told.until, told.op), (load.lanes, load.until, load.op));
+            }
         }
         assert!(Load::parse("load 3 ops x 0 0 true").is_err());
         assert_eq!(Op::rw(4096, 8).name(), "4/0");

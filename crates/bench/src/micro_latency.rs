@@ -33,7 +33,7 @@ const BOUNDS: [(&str, &str, f64); 2] = [("rw", "ordered", 45.0), ("ro", "read-on
 const SIZES: [usize; 5] = [256, 1024, 2048, 4096, 8192];
 
 fn op(argument: usize, result: usize, read_only: bool) -> Op {
-    Op { argument, result: u32::try_from(result).unwrap_or(u32::MAX), read_only }
+    Op { argument, result: u32::try_from(result).unwrap_or(u32::MAX), read_only, wait_us: 0 }
 }
 
 /// Returns every operation of the sweeps over sizes.

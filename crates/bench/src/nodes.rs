@@ -34,7 +34,7 @@ pub(crate) struct Nodes {
 const DOOR: u16 = 20490;
 
 impl Nodes {
-    /// Creates the directories of a cluster with the null service and one client, and starts the replicas.
+    /// Creates the directories of a cluster with the null service and two clients, and starts the replicas.
     pub(crate) fn start(name: &str, durability: &str) -> Result<Self> {
         let mut nodes = Self::make(name, ServiceName::NULL, durability, &[])?;
         nodes.start_replicas()?;
@@ -71,7 +71,7 @@ impl Nodes {
         let nodes = Self { dir, ip, replicas: Vec::new(), doors: Vec::new() };
         let mut cluster = NewCluster::local(1);
         cluster.hosts = vec![Host { ip, port: None }];
-        cluster.clients = 1;
+        cluster.clients = 2;
         cluster.service = service;
         cluster.chosen = settings.iter().map(|(key, value)| (*key, format!("\"{value}\""))).collect();
         cluster.make(&nodes.dir.join("cluster")).map_err(|trouble| anyhow!("{trouble}"))?;
@@ -112,7 +112,8 @@ impl Nodes {
         Ok(address)
     }
 
-    fn node(&self, name: &str) -> PathBuf {
+    /// Returns the directory of a node.
+    pub(crate) fn node(&self, name: &str) -> PathBuf {
         self.dir.join("cluster").join(name)
     }
 

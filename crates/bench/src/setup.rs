@@ -1,14 +1,20 @@
 //! The set-up of an experiment's cluster. Every process gets it as text.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use quorate_node::memory::in_memory;
-use quorate_node::{ClientProcess, Clock, Directory, Event, Socket, TestKeys, Waiting, ports};
+use quorate_node::services::timed::Timed;
+use quorate_node::wake::Waker;
+use quorate_node::{
+    ClientProcess, Clock, Directory, Event, Parallel, Socket, TestKeys, Waiting, Workers, ports,
+};
 use quorate_pbft::Config;
 use quorate_pbft::config::{Durability, RequestAuth};
-use quorate_service::null::Null;
+use quorate_service::parallel::{Arguments, EngineKind, KeyRules, Matrices, MatrixError, Rules};
 use quorate_wire::{ClientId, Cluster, Principal, ReplicaId, Timestamp};
 
 use crate::link::{Link, Signing};
@@ -70,6 +76,63 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
     true
 }
 
+/// Sets one switch of parallel execution. False: there is no such switch or value.
+fn set_workers(asked: &mut InParallel, key: &str, value: &str) -> bool {
+    match (key, value.parse()) {
+        ("workers", Ok(count)) => asked.workers = count,
+        ("buckets", Ok(count)) => asked.buckets = count,
+        ("runs", Err(_)) if value == "always" => asked.runs_always = true,
+        _ => return false,
+    }
+    true
+}
+
+/// How the replicas of an arm execute in parallel.
+#[derive(Clone, Copy, Debug, Default)]
+struct InParallel {
+    /// 0: they execute one request after the other, on their own threads.
+    workers: usize,
+    /// The rules assign requests in turn to this number of buckets. 0: no request depends on another.
+    buckets: usize,
+    /// Short operations have runs, too.
+    runs_always: bool,
+}
+
+impl InParallel {
+    fn parallel(self, service: &Arc<Timed>) -> Parallel {
+        let rules: Box<dyn Rules + Send> = match self.buckets {
+            0 => Box::new(KeyRules::new(Arc::clone(service))),
+            buckets => Box::new(InTurn { buckets, next: Cell::new(0) }),
+        };
+        Parallel {
+            workers: self.workers,
+            engine: EngineKind::GroupIndex,
+            rules,
+            replies_early: true,
+            short_on_pages: !self.runs_always,
+            secret: 7,
+        }
+    }
+}
+
+/// Assigns requests to buckets in turn: those of one bucket depend on each other [CBASE04 §6.1.2].
+struct InTurn {
+    buckets: usize,
+    next: Cell<usize>,
+}
+
+impl Rules for InTurn {
+    fn matrices(&self) -> Result<Matrices, MatrixError> {
+        Matrices::new(1, |_, _| false, |_, _| true)
+    }
+
+    fn parse(&self, _operation: &[u8], arguments: &mut Arguments) {
+        arguments.begin(0);
+        let bucket = self.next.replace(self.next.get() + 1) % self.buckets;
+        arguments.key(u64::try_from(bucket).unwrap_or(u64::MAX));
+    }
+}
+
 /// Finds free addresses on a loopback IP that no other program uses.
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -85,6 +148,7 @@ pub(crate) struct Common {
     addresses: Vec<SocketAddr>,
     /// Whether every datagram is also signed.
     signs: bool,
+    in_parallel: InParallel,
 }
 
 impl Common {
@@ -99,20 +163,21 @@ impl Common {
         config.durability = Durability::Memory;
         // One process has all the lanes of a client, up to a thousand: the limit is the table's.
         config.lanes_max = config.clients_max;
-        let mut signs = false;
+        let (mut signs, mut in_parallel) = (false, InParallel::default());
         for switch in switches.split(',').filter(|switch| !switch.is_empty()) {
             let (key, value) = switch.split_once('=').context("expected KEY=VALUE")?;
             if switch == "signatures=on" {
                 signs = true;
-            } else if !set(&mut config, key, value) {
+            } else if !set(&mut config, key, value) && !set_workers(&mut in_parallel, key, value) {
                 bail!("no switch {switch}");
             }
         }
+        config.workers = u64::try_from(in_parallel.workers.max(1))?;
         let mut directory = Directory::new(replicas);
         for (principal, address) in (1..).zip(clients) {
             directory.add_client(ClientId::new(principal, 0).into(), *address);
         }
-        Ok(Self { config, keys, directory, addresses, signs })
+        Ok(Self { config, keys, directory, addresses, signs, in_parallel })
     }
 
     fn link(&self, own: Principal, address: Option<&SocketAddr>) -> Result<Link> {
@@ -130,15 +195,23 @@ impl Common {
         let id = ReplicaId(id);
         let own = Principal::Replica(id);
         let mut link = self.link(own, self.addresses.get(id.index()))?;
-        let Self { config, keys, directory, .. } = self;
+        let Self { config, keys, directory, in_parallel, .. } = self;
         let door = keys.door(own, Clock::new().now().wall_ns);
-        let incarnation = 1 << 20;
-        let mut process = in_memory(id, &config, keys.signer(own), door, directory, Null, incarnation)?;
+        let (incarnation, service) = (1 << 20, Arc::new(Timed));
+        let signer = keys.signer(own);
+        let mut process = in_memory(id, &config, signer, door, directory, Arc::clone(&service), incarnation)?;
+        let mut workers = None;
+        if in_parallel.workers > 0 {
+            let parallel = in_parallel.parallel(&service);
+            process = process.with_workers(parallel).map_err(|error| anyhow!("{error}"))?;
+            let (part, waker, clock) = (process.executor().service_part(), Waker::new()?, Clock::new());
+            workers = Some(Workers::start(in_parallel.workers, &service, part, &waker, &clock)?);
+        }
         let mut lines = processes::ready()?;
         lines.next().context("the experiment has exited before the start")??;
         let never = AtomicBool::new(false);
         if let Some(socket) = link.plain() {
-            quorate_node::run_replica(&mut process, socket, waiting, &never)?;
+            quorate_node::run_replica(&mut process, socket, waiting, workers.as_mut(), &never)?;
             return Ok(());
         }
         let clock = Clock::new();

@@ -33,6 +33,7 @@ pub mod operation;
 mod procedures;
 pub mod relay;
 mod reply_cache;
+pub mod rules;
 pub mod service;
 mod statistics;
 mod types;

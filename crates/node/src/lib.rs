@@ -42,7 +42,7 @@ pub use home::{examine, fsck, identity, init, members, settings, timestamps};
 pub use net::{crowd, idle, other_end, ports, socket, wake};
 pub use run::{
     caller, client, client_node, clock, descriptors, enlist, member, memory, replica, signals, supervise,
-    surroundings,
+    surroundings, workers,
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};
@@ -55,9 +55,10 @@ pub use idle::{Idle, Waiting};
 pub use member::Member;
 pub use memory::{MemoryProcess, ProcessError};
 pub use quorate_process::{
-    Core, Counters, Directory, Event, Meter, Metered, Part, Place, Process, Transport,
+    Core, Counters, Directory, Event, Meter, Metered, Observer, Parallel, Part, Place, Process, Transport,
 };
 pub use replica::ReplicaNode;
 pub use settings::Settings;
 pub use socket::Socket;
 pub use supervise::run_replica;
+pub use workers::Workers;

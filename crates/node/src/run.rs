@@ -13,3 +13,4 @@ pub mod signals;
 pub mod supervise;
 pub mod surroundings;
 mod watch;
+pub mod workers;

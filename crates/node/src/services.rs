@@ -1,8 +1,13 @@
 //! The built-in services: one row for each. A new one is a row here and the file of the service itself.
 
+use std::sync::Arc;
+
+use quorate_fs::nfs3::rules::FsRules;
 use quorate_service::Service;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::null::Null;
+use quorate_service::parallel::{KeyRules, Rules};
+
+pub mod timed;
 
 /// A service that a node can run by its name.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +36,7 @@ pub(crate) trait Taker {
     /// What it returns.
     type Output;
     /// Takes the service.
-    fn take<S: Service>(self, service: S) -> Self::Output;
+    fn take<S: Service + Send + 'static>(self, service: S) -> Self::Output;
 }
 
 /// Declares the rows, each with the function that makes its service from its settings.
@@ -78,9 +83,22 @@ services! {
     KV "kv" 2, "A key-value store",
         &[], |operation| Operation::Get { key: b"\0quorate watches" }.encode(operation),
         |_| Ok(Kv);
-    NULL "null" 1, "A service without state, for measurements",
+    NULL "null" 2, "A service without state, for measurements",
         &[], refused,
-        |_| Ok(Null);
+        |_| Ok(timed::Timed);
+}
+
+/// Returns which requests of a service depend on each other: those of the file system have rules of their own, all others
+/// depend on each other by the keys that the service declares.
+pub(crate) fn rules<S: Service + Send + 'static>(
+    name: ServiceName,
+    settings: &ServiceSettings,
+    service: &Arc<S>,
+) -> Box<dyn Rules + Send> {
+    match quorate_fs::Fs::new(settings.clone()) {
+        Ok(fs) if name == ServiceName::FS => Box::new(FsRules::new(fs)),
+        Ok(_) | Err(_) => Box::new(KeyRules::new(Arc::clone(service))),
+    }
 }
 
 /// An empty operation, which most services refuse, each replica with the same answer.
@@ -117,7 +135,7 @@ mod tests {
     impl Taker for Probe<'_> {
         type Output = bool;
 
-        fn take<S: Service>(self, service: S) -> bool {
+        fn take<S: Service + Send + 'static>(self, service: S) -> bool {
             let mut alone =
                 quorate_service::Alone::new(service, &quorate_service::Options::default()).unwrap();
             let mut reply = Vec::new();

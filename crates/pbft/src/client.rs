@@ -51,7 +51,7 @@ const UNSIGNED_RETRANSMISSIONS: u32 = 1;
 const READ_ONLY_RETRANSMISSIONS: u32 = 1;
 
 /// How long the first request waits for the keys of the last `f` replicas, in nanoseconds.
-const KEYS_NS: u64 = 2_000_000;
+const KEYS_NS: u64 = 10_000_000;
 
 /// One lane of a client: at most one request outstanding.
 #[derive(Debug)]

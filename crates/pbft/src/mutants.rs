@@ -109,6 +109,7 @@ mutants! {
     M160 = 160, "signed-copy-untimed", "A request that is known with a MAC is not timed when it comes again with a signature (L32, TM-2).";
     M161 = 161, "late-time-refused", "A proposal whose time is too old by now is refused, even if others have prepared it (L32, DV-54).";
     M162 = 162, "no-catching-up", "A replica that is far behind asks for more only when its next STATUS is due (L32, SM-1).";
+    M163 = 163, "workers-awaited", "With workers, a batch is in progress until it is executed, so a hung run stops proposals (PR-2).";
     M164 = 164, "patient-in-vain", "A client whose requests are answered only when it sends them again waits as long before that (L33, CL-2).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";

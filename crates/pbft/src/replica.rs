@@ -147,7 +147,7 @@ impl Replica {
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
             archive: Archive::new(config.checkpoint_interval),
-            exec: Execution::default(),
+            exec: Execution::new(mutant!(M163, config.workers > 1, false)),
             reads: Reads::default(),
             checkpoints: Checkpoints::new(cluster),
             target: Target::default(),

@@ -36,6 +36,28 @@ fn beyond_the_maximum_in_progress_requests_are_buffered_and_go_as_a_group() {
     assert_eq!(desk.sent(Kind::PrePrepare), 2, "the two that waited share one");
 }
 
+/// PR-2: with workers, a batch is in progress until it has committed, so a service that hangs does not stop proposals.
+/// Without, the primary waits for the results of W batches.
+#[test]
+fn pr2_with_workers_a_committed_batch_is_not_in_progress() {
+    for (workers, proposed) in [(1, 4), (8, 8)] {
+        let mut desk = Desk::with(R0, 4, 1, |config| (config.workers, config.tentative) = (workers, false));
+        desk.hold_executions();
+        for (seq, client) in (1..).zip(0..9) {
+            desk.request(c(client), 1, b"x");
+            if seq > proposed {
+                break;
+            }
+            let digest = desk.batch(c(client), 1, b"x").digest();
+            for from in [R1, R2, R3] {
+                desk.prepare(from, 0, seq, digest);
+                desk.commit(from, 0, seq, digest);
+            }
+        }
+        assert_eq!(u64::try_from(desk.sent(Kind::PrePrepare)).unwrap(), proposed, "{workers} workers");
+    }
+}
+
 /// "A backup accepts a pre-prepare message provided: [...]" and then "enters the prepare phase by
 /// multicasting a PREPARE message to all other replicas".
 #[test]

@@ -83,6 +83,45 @@ fn what_is_proposed_and_goes_nowhere_is_held_against_the_primary() {
     assert!(suspects(&desk));
 }
 
+/// A backup whose service hangs, with this number of workers. The primary has ordered `batches` batches, which have
+/// committed, and leaves out a request.
+fn left_out_while_the_service_hangs(workers: u64, batches: u64) -> Desk {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        (config.request_auth, config.workers, config.tentative) = (RequestAuth::SigMac, workers, false);
+    });
+    desk.hold_executions();
+    for seq in 1..=batches {
+        let frame = desk.request_frame_with(c(0), seq, b"x", false, true);
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, batch.digest());
+            desk.commit(from, 0, seq, batch.digest());
+        }
+    }
+    let frame = desk.request_frame_with(c(1), 1, b"x", false, true);
+    desk.frame(&frame);
+    desk.pass(150);
+    desk
+}
+
+/// TM-1: workers do not keep the primary from proposing, so a primary that leaves out a request is suspected, even if a
+/// worker hangs here. Without workers, it may be waiting for its own service.
+#[test]
+fn a_service_that_hangs_is_an_excuse_without_workers_only() {
+    assert!(!suspects(&left_out_while_the_service_hangs(1, 1)));
+    assert!(suspects(&left_out_while_the_service_hangs(8, 1)));
+}
+
+/// TM-1: workers that hang at many replicas keep the next checkpoint from becoming stable. A primary that has proposed up to
+/// the high water mark is not suspected for that.
+#[test]
+fn a_window_that_is_full_because_workers_hang_is_an_excuse() {
+    let mut desk = left_out_while_the_service_hangs(8, 8);
+    desk.pass(2_000);
+    assert!(!suspects(&desk));
+}
+
 /// A primary orders another client's requests, so that its window is always full, and ignores one request. `batch` makes
 /// the batch with the n-th of the others' requests.
 fn is_suspected_for_a_full_window(batch: impl Fn(&mut Desk, u64) -> Batch) {

@@ -17,6 +17,7 @@ use quorate_service::parallel::{
     WrongRule,
 };
 use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
+use quorate_wire::message::WorkerStats;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum};
 
 /// The settings of parallel execution.
@@ -29,7 +30,8 @@ pub struct Parallel {
     pub rules: Box<dyn Rules + Send>,
     /// Replies to certain requests leave before the requests settle (PX-C).
     pub replies_early: bool,
-    /// While nothing is unsettled, a batch without long operations is executed on pages immediately (PX-E).
+    /// The driver runs short operations itself, and gives only long ones to workers. While nothing is unsettled, a batch
+    /// without long operations is executed on pages immediately (PX-E).
     pub short_on_pages: bool,
     /// A random number of this replica's own.
     pub secret: u64,
@@ -43,6 +45,9 @@ impl fmt::Debug for Parallel {
             .finish_non_exhaustive()
     }
 }
+
+/// Maximum number of jobs without a worker, if short ones are made.
+const SHORT_JOBS_MAX: usize = 64;
 
 /// A client's signature that is to be checked.
 pub(crate) type Check = (ClientId, Arc<SignatureCheck>);
@@ -150,11 +155,18 @@ impl Ahead {
         if is_due { self.behind.pop_front().map(|(_, task)| task) } else { None }
     }
 
-    /// Makes a job for each worker that has none, as far as requests are ready. Returns whether there was one.
+    /// Makes a job for each worker that has none, as far as requests are ready; and for short operations that the
+    /// replica's thread runs itself, even if all workers are busy. Returns whether there was one.
     pub(crate) fn find_jobs<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> bool {
         let before = self.jobs.len();
         while self.busy + self.jobs.len() < self.workers {
             let Some(job) = self.runs.start(executor) else { break };
+            self.jobs.push_back(job);
+        }
+        while self.short_on_pages
+            && self.jobs.len() < SHORT_JOBS_MAX
+            && let Some(job) = self.runs.start_short(executor)
+        {
             self.jobs.push_back(job);
         }
         self.jobs.len() > before
@@ -257,6 +269,13 @@ impl Ahead {
             | Task::Check(_) => None,
         });
         batches.chain(reads).collect()
+    }
+
+    /// Returns what a statement says of these counts.
+    pub(crate) fn says(&self, counted: &Counters) -> WorkerStats {
+        let Counters { runs, again, on_pages, early, starts, at_once, most, parked, wrong_rules } = *counted;
+        let workers = u64::try_from(self.workers).unwrap_or(u64::MAX);
+        WorkerStats { workers, starts, at_once, most, runs, again, on_pages, early, parked, wrong_rules }
     }
 
     /// Takes the wrong rules that were found.

@@ -2,6 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
+use quorate_service::parallel::Counters as Runs;
+
 /// Counters of messages. Bounded: one entry for each reason.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -21,4 +23,6 @@ pub struct Counters {
     pub requests: u64,
     /// Messages rejected by the protocol, by reason.
     pub rejected: BTreeMap<&'static str, u64>,
+    /// What workers did.
+    pub runs: Runs,
 }

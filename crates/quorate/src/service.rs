@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use quorate_service::{Context, Stop, View};
+use quorate_service::{Access, Context, Stop, View};
 use quorate_wire::ClientId;
 
 use crate::state::{Paged, Pages, State, StateError};
@@ -29,6 +29,17 @@ pub trait Service {
     /// A panic in this function is caught and undone. Every replica answers it as a refusal with the same text.
     fn execute(&mut self, operation: &Self::Operation, call: &Call) -> Self::Reply;
 
+    /// Declares the keys that an operation reads and writes, and whether it takes long, for replicas with the setting
+    /// `workers`. Two long operations that share no key may be executed at the same time. [`key_of`] makes keys.
+    ///
+    /// The default declares that each operation may touch anything. An operation that adds an entry to a [`Map`] or removes
+    /// one also writes the map's length, so such operations need a common key.
+    ///
+    /// [`Map`]: crate::Map
+    fn access(_operation: &Self::Operation, keys: &mut Access) {
+        keys.everything();
+    }
+
     /// Checks the invariants of the state. The simulator calls it after each operation.
     ///
     /// # Errors
@@ -37,6 +48,13 @@ pub trait Service {
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// Returns a key for [`Service::access`]. Equal values have equal keys.
+pub fn key_of(value: &impl Value) -> u64 {
+    // FNV-1a. Different values may share a key, which only makes operations wait for each other.
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    value::encode(value).iter().fold(0xcbf2_9ce4_8422_2325, fold)
 }
 
 /// A service over any storage of its state. Derived with [`State`].
@@ -182,6 +200,13 @@ impl<F> std::fmt::Debug for Typed<F> {
 impl<F: Family> quorate_service::Service for Typed<F> {
     fn is_read_only(&self, operation: &[u8]) -> bool {
         value::decode_all::<F::Operation>(operation).is_some_and(|operation| operation.is_read_only())
+    }
+
+    fn access(&self, operation: &[u8], keys: &mut Access) {
+        match value::decode_all::<F::Operation>(operation) {
+            Some(operation) => F::access(&operation, keys),
+            None => keys.everything(),
+        }
     }
 
     fn execute(

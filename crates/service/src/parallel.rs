@@ -20,7 +20,7 @@ mod unsettled;
 pub use crate::executor::ServicePart;
 pub use crate::state::cell::Cell;
 pub use engine::EngineKind;
-pub use job::{Answer, Counters, Done, Early, Job, Question, Questions, Settled, WrongRule};
+pub use job::{Answer, Counters, Declared, Done, Early, Job, Question, Questions, Settled, WrongRule};
 pub use parallelizer::{Full, Parallelizer, Position};
 pub use rules::{AllDependent, Arguments, KeyRules, Matrices, MatrixError, Rules};
 pub use runs::Runs;

@@ -1,5 +1,6 @@
 //! What a service is: a deterministic state machine over pages [OSDI99 §3].
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::{ClientId, SeqNum, Timestamp};
@@ -65,6 +66,39 @@ pub trait Service: Sync {
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop>;
+}
+
+/// The threads of a replica share its service.
+impl<S: Service + Send> Service for Arc<S> {
+    fn is_read_only(&self, operation: &[u8]) -> bool {
+        (**self).is_read_only(operation)
+    }
+
+    fn access(&self, operation: &[u8], keys: &mut Access) {
+        (**self).access(operation, keys);
+    }
+
+    fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
+        (**self).step(cx, step, state)
+    }
+
+    fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
+        (**self).cost(operation, page_bytes)
+    }
+
+    fn room(&self, state: &View<'_>) -> Result<u32, Stop> {
+        (**self).room(state)
+    }
+
+    fn execute(
+        &self,
+        cx: Context,
+        operation: &[u8],
+        state: &mut View<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        (**self).execute(cx, operation, state, out)
+    }
 }
 
 /// The inputs of an execution other than the operation and the state. Equal at all replicas, except for

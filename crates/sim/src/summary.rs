@@ -238,7 +238,7 @@ impl Counters {
         for (name, number) in self.numbers() {
             object.insert(name.to_owned(), json!(number));
         }
-        let Runs { runs, again, on_pages, early, starts, at_once, most } = self.runs;
+        let Runs { runs, again, on_pages, early, starts, at_once, most, parked, .. } = self.runs;
         if starts > 0 {
             let workers = json!({
                 "runs": runs,
@@ -247,6 +247,7 @@ impl Counters {
                 "ran_again": again,
                 "on_pages_only": on_pages,
                 "early_replies": early,
+                "parked": parked,
             });
             object.insert("workers".to_owned(), workers);
         }

@@ -131,6 +131,16 @@ impl Work {
         drawn + requests * self.request_ns
     }
 
+    /// Returns how many workers a replica has. One executes one request after the other.
+    pub fn workers_of(&self, replica: usize) -> u64 {
+        let replicas = self.workers.iter().flat_map(|workers| workers.replicas.iter().cycle());
+        replicas
+            .map(|(_, count)| *count)
+            .nth(replica)
+            .and_then(|count| u64::try_from(count).ok())
+            .unwrap_or(1)
+    }
+
     /// Returns the workers of a replica, if there are any.
     pub fn parallel<S: Service + Send + 'static>(&self, replica: usize, service: S) -> Option<Parallel> {
         let Workers { replicas, replies_early, hidden, .. } = self.workers.as_ref()?;

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use quorate_node::examine::{self, Examined, examine};
 use quorate_node::ports::{Port, holder};
+use quorate_node::services::ServiceName;
 use quorate_wire::Principal;
 
 use super::finding::{Finding, Grade, counted};
@@ -56,6 +57,7 @@ pub(super) fn look(dirs: &[PathBuf]) -> Vec<Finding> {
                     findings.push(machine::room(dir, &name));
                 }
                 findings.extend(memory(dir, &name, &node));
+                findings.extend(workers(&name, &node));
                 findings.extend(ports(&name, &node));
                 findings.extend(keys_of_the_future(dir, &name));
                 nodes.push((name, node));
@@ -96,6 +98,23 @@ fn memory(dir: &Path, name: &str, node: &Examined) -> Option<Finding> {
         .next("let at most f replicas rejoin at a time"),
         Err(trouble) => Finding::new(Grade::Bad, "memory", name, trouble.what.clone())
             .next(trouble.next.unwrap_or_else(|| "quorate explain Q020".to_owned())),
+    })
+}
+
+/// Says what workers need and change.
+fn workers(name: &str, node: &Examined) -> Option<Finding> {
+    let (workers, service) = (node.settings.config.workers, node.settings.service);
+    if workers == 1 || matches!(node.own, Principal::Client(_)) {
+        return None;
+    }
+    let what = format!("{workers} workers, tentative execution off (PX-7). Replicas may differ in this");
+    let idle = [ServiceName::KV, ServiceName::FS].contains(&service);
+    Some(if idle {
+        let what =
+            format!("{what}. No operation of {} is long, so the workers have no effect", service.name());
+        Finding::new(Grade::Warn, "workers", name, what).next("set workers = 1 and tentative = true")
+    } else {
+        Finding::new(Grade::Ok, "workers", name, what)
     })
 }
 

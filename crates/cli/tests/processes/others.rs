@@ -5,11 +5,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 use quorate_fs::nfs3::{SetAttr, Stat};
 
 use crate::peer::Peer;
@@ -127,4 +130,82 @@ fn h3_a_web_page_of_somebody_elses_does_nothing() {
         assert!(!said.contains("OK"), "{said}");
     }
     assert_eq!(up.redis("GET k"), "$6\r\nbefore");
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Connects from an address of loopback.
+fn connect_from(own: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let SocketAddr::V4(to) = to else { unreachable!() };
+    let end = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let [a, b, c, d] = own.octets();
+    bind(end.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0)).unwrap();
+    connect(end.as_raw_fd(), &SockaddrIn::from(to)).unwrap();
+    let stream = TcpStream::from(end);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// M4: a gateway opens as many connections as its hard limit of descriptors lets it, and then says that it takes no more.
+/// Those that are connected are served on.
+#[test]
+fn m4_a_gateway_says_that_it_has_no_descriptors_left() {
+    const HARD: usize = 400;
+    let up = Up::start(Dir::new("descriptors"), SocketAddr::new(own_address(), 6380));
+    let door = SocketAddr::new(up.door().ip(), 6390);
+    let limited = format!("ulimit -Sn 150 && ulimit -Hn {HARD} && exec \"$0\" \"$@\"");
+    let gateway = Command::new("sh")
+        .args([
+            "-c",
+            &limited,
+            env!("CARGO_BIN_EXE_quorate"),
+            "resp",
+            "--dir",
+            &up.dir().join("data/client-3"),
+        ])
+        .args(["--listen", &door.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut gateway = Ended(gateway.unwrap());
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(door).is_err() {
+        assert!(Instant::now() < until && gateway.0.try_wait().unwrap().is_none(), "no gateway");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ping = |stream: &mut TcpStream| {
+        let mut reply = [0; 7];
+        let _ = stream.write_all(b"PING\r\n");
+        stream
+            .read_exact(&mut reply)
+            .map(|()| String::from_utf8_lossy(&reply).into_owned())
+            .unwrap_or_default()
+    };
+    let mut served = Vec::new();
+    let refusal = loop {
+        let from = Ipv4Addr::new(127, 200, 0, u8::try_from(1 + served.len() % 4).unwrap());
+        let mut stream = connect_from(from, door);
+        match ping(&mut stream).as_str() {
+            "+PONG\r\n" => served.push(stream),
+            other => break other.to_owned(),
+        }
+        assert!(served.len() < HARD, "more than there are descriptors");
+        // Those that are open stay in use.
+        let at = served.len() / 2;
+        let _ = ping(&mut served[at]);
+    };
+    assert_eq!(refusal, "-ERR ma", "after {}", served.len());
+    assert!(served.len() > 200, "the soft limit counted: {}", served.len());
+    for stream in &mut served {
+        assert_eq!(ping(stream), "+PONG\r\n");
+    }
 }

@@ -21,7 +21,7 @@ pub struct Fs {
 }
 
 /// A call of one of the two programs.
-enum AnyCall<'a> {
+pub(super) enum AnyCall<'a> {
     Nfs(Call<'a>),
     Mount(MountCall<'a>),
 }
@@ -95,10 +95,10 @@ impl<'a> AnyCall<'a> {
 }
 
 /// A decoded call.
-struct Request<'a> {
+pub(super) struct Request<'a> {
     head: CallHead<'a>,
     auth: Option<AuthSys<'a>>,
-    call: AnyCall<'a>,
+    pub(super) call: AnyCall<'a>,
 }
 
 impl Fs {
@@ -150,7 +150,7 @@ impl Fs {
     }
 
     /// Decodes a call. An invalid one gets its answer here, independently of the state.
-    fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
+    pub(super) fn understand<'a>(&self, call: &'a [u8]) -> Result<Request<'a>, Option<ReplyHead>> {
         let mut r = Reader::new(call);
         let head = CallHead::decode(&mut r).map_err(|_| {
             // Without a number there is nobody to answer, and an answer is not answered.

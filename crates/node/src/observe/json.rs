@@ -1,6 +1,6 @@
 //! The status as JSON: the keys of `quorate status --json`.
 
-use quorate_wire::message::{Statement, TransferStats};
+use quorate_wire::message::{Statement, TransferStats, WorkerStats};
 use serde_json::{Map, Value, json};
 
 use super::model::{Health, Picture};
@@ -66,6 +66,7 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         "rejoining": says.rejoining,
         "transfer": {"done": says.transfer.0, "total": says.transfer.1, "eta_s": eta_s(says)},
         "transferred": says.moved.as_ref().map(|moved| transferred(moved, says.transferring)),
+        "workers": says.workers.as_ref().map(workers),
         "view_changes": says.view_changes,
         "requests": says.requests,
         "rejected": rejected,
@@ -86,6 +87,28 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         object_map.extend(more);
     }
     object
+}
+
+/// Returns the figures of the workers.
+fn workers(stats: &WorkerStats) -> Value {
+    json!({
+        "count": stats.workers,
+        "runs": stats.starts,
+        "at_once_mean": mean(stats.at_once, stats.starts),
+        "at_once_peak": stats.most,
+        "ran_again": stats.again,
+        "again_percent": percent(stats.again, stats.runs),
+        "on_pages": stats.on_pages,
+        "early_replies": stats.early,
+        "parked": stats.parked,
+        "wrong_rules": stats.wrong_rules,
+    })
+}
+
+/// Returns a mean with one digit after the point.
+pub(super) fn mean(sum: u64, count: u64) -> f64 {
+    let tenths = sum.saturating_mul(10).checked_div(count).unwrap_or(0);
+    f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0
 }
 
 /// Returns the figures of the last state transfer.

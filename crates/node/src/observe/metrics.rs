@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::watch::{BOUNDS_US, Histogram, Snapshot};
 use super::{Health, Verdict};
-use quorate_wire::message::Statement;
+use quorate_wire::message::{Statement, WorkerStats};
 
 /// Returns the text.
 pub fn text(snapshot: &Snapshot) -> String {
@@ -96,6 +96,43 @@ const SAID: &[(&str, &str, &str, Of)] = &[
     }),
 ];
 
+/// A number of a replica's workers.
+type OfWorkers = fn(&WorkerStats) -> f64;
+
+/// Metrics of parallel execution: name, type, help and value. Without workers, each is 0.
+const OF_WORKERS: &[(&str, &str, &str, OfWorkers)] = &[
+    ("quorate_workers", "gauge", "Number of workers; 0: the replica executes requests one by one.", |w| {
+        number(w.workers)
+    }),
+    ("quorate_runs_total", "counter", "Requests that workers have begun to run.", |w| number(w.starts)),
+    (
+        "quorate_runs_at_once_total",
+        "counter",
+        "Runs in progress, summed over the starts of runs: divided by quorate_runs_total, it is their mean.",
+        |w| number(w.at_once),
+    ),
+    ("quorate_runs_at_once_max", "gauge", "Most runs in progress at the same time.", |w| number(w.most)),
+    (
+        "quorate_runs_again_total",
+        "counter",
+        "Requests that were executed again when they settled, because a run had read outdated data.",
+        |w| number(w.again),
+    ),
+    ("quorate_runs_on_pages_total", "counter", "Requests that were executed on pages, without a run.", |w| {
+        number(w.on_pages)
+    }),
+    ("quorate_early_replies_total", "counter", "Replies that left before their requests settled.", |w| {
+        number(w.early)
+    }),
+    ("quorate_parked_total", "counter", "Times that settling waited for a page.", |w| number(w.parked)),
+    (
+        "quorate_wrong_rules_total",
+        "counter",
+        "Requests that have shown a wrong declaration of the service.",
+        |w| number(w.wrong_rules),
+    ),
+];
+
 fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
     let healths = &snapshot.picture.replicas;
     let id = |health: &Health| health.id.0.to_string();
@@ -121,6 +158,13 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
             // A silent replica has no figures; they are reported as 0.
             let value = health.says.as_ref().map_or(0.0, of);
             out.line(name, &[("replica", &id(health))], value);
+        }
+    }
+    for (name, kind, help, of) in OF_WORKERS {
+        out.head(name, kind, help);
+        for health in healths {
+            let workers = health.says.as_ref().and_then(|says| says.workers).unwrap_or_default();
+            out.line(name, &[("replica", &id(health))], of(&workers));
         }
     }
     out.head("quorate_transfer_bytes", "gauge", "State fetched by the current transfer, and its total.");

@@ -55,10 +55,12 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
             .to_owned(),
     ];
     lines.extend(picture.replicas.iter().map(|health| row(health, picture)));
-    let moved: Vec<String> = picture.replicas.iter().filter_map(moved).collect();
-    if !moved.is_empty() {
-        lines.push(String::new());
-        lines.extend(moved);
+    for details in [moved, workers] {
+        let details: Vec<String> = picture.replicas.iter().filter_map(details).collect();
+        if !details.is_empty() {
+            lines.push(String::new());
+            lines.extend(details);
+        }
     }
     if !picture.evidence.is_empty() {
         lines.push(String::new());
@@ -123,6 +125,25 @@ fn row(health: &Health, picture: &Picture) -> String {
 }
 
 /// Describes a replica's last state transfer, if there was one since it started.
+fn workers(health: &Health) -> Option<String> {
+    let stats = health.says.as_ref()?.workers.as_ref()?;
+    let wrong = match stats.wrong_rules {
+        0 => String::new(),
+        _ => ". WRONG DECLARATION: see the log of this replica".to_owned(),
+    };
+    Some(format!(
+        "  workers   {} {}: {} runs, {:.1} at once, at most {}, {:.1} % again, {} early replies, {} parked{wrong}",
+        health.id,
+        stats.workers,
+        stats.starts,
+        json::mean(stats.at_once, stats.starts),
+        stats.most,
+        json::percent(stats.again, stats.runs),
+        stats.early,
+        stats.parked,
+    ))
+}
+
 fn moved(health: &Health) -> Option<String> {
     let says = health.says.as_ref()?;
     let moved = says.moved.as_ref()?;

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::Flock;
@@ -14,7 +15,7 @@ use quorate_pbft::config::Durability;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::Lsn;
 use quorate_pbft::{Config, Now, Replica, Resume};
-use quorate_process::{Core, Directory, DiskEvent, Event, Process, Store as _};
+use quorate_process::{Core, Directory, DiskEvent, Event, Parallel, Process, Store as _};
 use quorate_process::{INCARNATION_RANDOM_BITS, executor_options};
 use quorate_service::{Executor, Service};
 use quorate_wire::sign::Signer;
@@ -32,6 +33,7 @@ use crate::net::socket::Socket;
 use crate::run::clock::Clock;
 use crate::run::surroundings::Surroundings;
 use crate::run::watch::Watch;
+use crate::run::workers::Workers;
 use crate::services::{self, Taker};
 use crate::storage::{Disk, Paged, Past, Storage};
 
@@ -129,11 +131,15 @@ impl ReplicaNode {
     /// # Errors
     ///
     /// As [`Self::run`].
-    pub fn run_service<S: Service>(self, service: S, stop: &AtomicBool) -> Result<(), NodeError> {
+    pub fn run_service<S: Service + Send + 'static>(
+        self,
+        service: S,
+        stop: &AtomicBool,
+    ) -> Result<(), NodeError> {
         self.run_both(service, |replica, _, _| replica, stop)
     }
 
-    fn run_both<S: Service, C: Core>(
+    fn run_both<S: Service + Send + 'static, C: Core>(
         self,
         service: S,
         put: impl FnOnce(Replica, Signer, &Config) -> C,
@@ -164,7 +170,8 @@ impl ReplicaNode {
                 storage.store(domains.clone(), options.page_bytes, self.settings.state_memory_max)
             }
         };
-        let executor = Executor::with_store(service, domains, options, store);
+        let service = Arc::new(service);
+        let executor = Executor::with_store(Arc::clone(&service), domains, options, store);
         let mut executor = executor.governed(self.members.founders());
         if config.durability != Durability::Memory {
             executor.limit_transfer(executor.store().pages_max() / 2);
@@ -192,6 +199,25 @@ impl ReplicaNode {
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let core = put(replica, self.signer.clone(), &self.settings.config);
         let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
+        let count = usize::try_from(config.workers).unwrap_or(1);
+        let workers = if count > 1 {
+            let Settings { parallel: engine, service: name, .. } = self.settings;
+            let parallel = Parallel {
+                workers: count,
+                engine,
+                rules: services::rules(name, &self.settings.fs, &service),
+                replies_early: name.row().is_some(),
+                short_on_pages: true,
+                secret: u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default()),
+            };
+            process = process
+                .with_workers(parallel)
+                .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
+            let pages = process.executor().service_part();
+            Some(Workers::start(count, &service, pages, process.disk().waker(), &clock)?)
+        } else {
+            None
+        };
         process.set_settings(self.settings.shared_digests());
         process.set_surroundings(Box::new(Surroundings::new(&self.dir)));
         info!(
@@ -199,7 +225,8 @@ impl ReplicaNode {
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
         let watch = Watch::new(recorder);
-        Running { node: self, process, watch, clock, durable: Lsn(0), keys_at: 0, rested_ns: 0 }.run(stop)
+        let (durable, keys_at, rested_ns) = (Lsn(0), 0, 0);
+        Running { node: self, process, workers, watch, clock, durable, keys_at, rested_ns }.run(stop)
     }
 }
 
@@ -213,7 +240,7 @@ struct Put<'a, P> {
 impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
     type Output = Result<(), NodeError>;
 
-    fn take<S: Service>(self, service: S) -> Self::Output {
+    fn take<S: Service + Send + 'static>(self, service: S) -> Self::Output {
         self.node.run_both(service, self.core, self.stop)
     }
 }
@@ -222,6 +249,8 @@ impl<C: Core, P: FnOnce(Replica, Signer, &Config) -> C> Taker for Put<'_, P> {
 struct Running<S: Service, C: Core> {
     node: ReplicaNode,
     process: Process<S, Paged, Disk, C>,
+    /// None: requests are executed one after the other.
+    workers: Option<Workers>,
     watch: Watch,
     clock: Clock,
     /// The last record that the replica was told is durable.
@@ -285,7 +314,7 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), NodeError> {
-        let Self { node, process, watch, clock, durable, keys_at, rested_ns } = self;
+        let Self { node, process, workers, watch, clock, durable, keys_at, rested_ns } = self;
         let unusable =
             |error| NodeError::new(NodeErrorKind::Network, format!("cannot use the socket: {error}"));
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
@@ -313,6 +342,13 @@ impl<S: Service, C: Core> Running<S, C> {
             // Not the time after a long execution: what came in that time has not been looked at.
             process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, watch);
         }
+        if let Some(workers) = workers {
+            let served = workers.serve(process, clock, watch);
+            if served > 0 {
+                now.get_or_insert_with(|| clock.now());
+            }
+            burst += served;
+        }
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
             process.renew_keys(clock.now(), secret::entropy()?, watch);
@@ -332,7 +368,7 @@ impl<S: Service, C: Core> Running<S, C> {
             return Ok(());
         }
         let (disk, last) = (process.disk(), *durable);
-        let news = || disk.told().durable() > last;
+        let news = || disk.told().durable() > last || workers.as_ref().is_some_and(Workers::has_news);
         *rested_ns =
             idle.rest(mono_ns, process.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
         Ok(())

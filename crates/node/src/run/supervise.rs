@@ -9,12 +9,13 @@ use crate::net::idle::{Idle, Waiting};
 use crate::net::socket::Socket;
 use crate::run::clock::Clock;
 use crate::run::memory::MemoryProcess;
+use crate::run::workers::Workers;
 use quorate_process::Event;
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
 
-/// Runs a replica until `stop`.
+/// Runs a replica until `stop`, with its workers if it has any.
 ///
 /// # Errors
 ///
@@ -23,6 +24,7 @@ pub fn run_replica<S: Service>(
     process: &mut MemoryProcess<S>,
     socket: &mut Socket,
     waiting: Waiting,
+    mut workers: Option<&mut Workers>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
@@ -43,6 +45,13 @@ pub fn run_replica<S: Service>(
         if process.due() <= looked {
             process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, &mut ());
         }
+        if let Some(workers) = &mut workers {
+            let served = workers.serve(process, &clock, &mut ());
+            if served > 0 {
+                now.get_or_insert_with(|| clock.now());
+            }
+            burst += served;
+        }
         match now {
             Some(now) => process.flush(now, socket, &mut ()),
             None => process.send_out(socket), // nothing has happened: no clock to read for it
@@ -50,7 +59,9 @@ pub fn run_replica<S: Service>(
         if burst > 0 {
             idle.reset();
         } else {
-            rested = idle.rest(looked, process.due(), socket, None, || false)?;
+            let has_news = || workers.as_ref().is_some_and(|workers| workers.has_news());
+            let waker = workers.as_ref().map(|workers| workers.waker());
+            rested = idle.rest(looked, process.due(), socket, waker, has_news)?;
         }
     }
     Ok(())

@@ -5,9 +5,10 @@ use std::time::Instant;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Input, Milestone, Now};
 use quorate_process::Observer;
+use quorate_service::parallel::WrongRule;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::storage::Paged;
 
@@ -58,6 +59,15 @@ impl<S: Service> Observer<S, Paged> for Watch {
             | Milestone::ReadQueued { .. } => {}
             _ => log_rare(milestone),
         }
+    }
+
+    fn wrong_rule(&mut self, wrong: &WrongRule) {
+        let WrongRule { request, other, cell, has_replied } = wrong;
+        error!(
+            %request, %other, %cell, has_replied,
+            "the service declares these two requests independent, but the first read what the second wrote: correct its \
+             declaration of keys. Until it restarts, this replica executes one request after the other"
+        );
     }
 
     fn restored(&mut self, page: u32) {

@@ -2,21 +2,28 @@
 #![allow(clippy::needless_pass_by_value, reason = "a cluster takes its service")]
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_node::{ClientProcess, Clock, Directory, Event, MemoryProcess, Socket, TestKeys, memory, ports};
+use quorate_node::wake::Waker;
+use quorate_node::{
+    ClientProcess, Clock, Directory, Event, MemoryProcess, Observer, Parallel, Socket, TestKeys, Workers,
+    memory, ports,
+};
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
 use quorate_service::Service;
+use quorate_service::page::PageStore;
+use quorate_service::parallel::{Counters as Runs, EngineKind, KeyRules, WrongRule};
 use quorate_wire::{ClientId, Principal, Timestamp};
 
 /// Replicas that run until this is dropped.
 pub(crate) struct Cluster {
     controls: Vec<Arc<AtomicU8>>,
     threads: Vec<JoinHandle<()>>,
+    runs: Arc<Mutex<Vec<Runs>>>,
     keys: TestKeys,
     config: Config,
     directory: Directory,
@@ -25,11 +32,19 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts four replicas of a service, and knows a client.
+    #[allow(dead_code, reason = "not every test does")]
     pub(crate) fn start<S: Service + Clone + Send + 'static>(service: S) -> Self {
+        Self::with_workers(service, &[])
+    }
+
+    /// The same with these numbers of workers, the same for each replica if there are fewer.
+    pub(crate) fn with_workers<S: Service + Clone + Send + 'static>(service: S, workers: &[usize]) -> Self {
         let cluster = quorate_wire::Cluster::tolerating(1).unwrap();
         let keys = TestKeys::new(7, cluster, 1);
         let mut config = Config::new(cluster, keys.cluster_id());
         config.durability = Durability::Memory;
+        config.tentative = workers.is_empty();
+        let runs = Arc::new(Mutex::new(vec![Runs::default(); cluster.n()]));
         let addresses = ports::free(IpAddr::from([127, 77, 0, 1]), cluster.n() + 1).unwrap();
         let (replicas, client_at) = (&addresses[..cluster.n()], addresses[cluster.n()]);
         let mut directory = Directory::new(replicas);
@@ -38,17 +53,40 @@ impl Cluster {
         for id in cluster.replicas() {
             let own = Principal::Replica(id);
             let (signer, door) = (keys.signer(own), keys.door(own, wall_ns()));
-            let (config, directory, service) = (config.clone(), directory.clone(), service.clone());
+            let workers_of = workers.iter().cycle().nth(id.index()).copied();
+            let count = u64::try_from(workers_of.unwrap_or(1)).unwrap();
+            let config = Config { workers: count, ..config.clone() };
+            let (directory, service) = (directory.clone(), service.clone());
             let places = directory.clone();
+            let service = Arc::new(service);
             let mut process =
-                memory::in_memory(id, &config, signer, door, places, service, wall_ns()).unwrap();
+                memory::in_memory(id, &config, signer, door, places, Arc::clone(&service), wall_ns())
+                    .unwrap();
+            let mut threads_of = None;
+            if let Some(count) = &workers_of {
+                let parallel = Parallel {
+                    workers: *count,
+                    engine: EngineKind::GroupIndex,
+                    rules: Box::new(KeyRules::new(Arc::clone(&service))),
+                    replies_early: true,
+                    short_on_pages: true,
+                    secret: 7,
+                };
+                process = process.with_workers(parallel).unwrap();
+                let part = process.executor().service_part();
+                let waker = Waker::new().unwrap();
+                threads_of = Some(Workers::start(*count, &service, part, &waker, &Clock::new()).unwrap());
+            }
+            let mut seen = Seen { runs: Arc::clone(&runs), at: id.index() };
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
             socket.open_side_channel(&directory).unwrap();
             let control = Arc::new(AtomicU8::new(RUNS));
             controls.push(control.clone());
-            threads.push(std::thread::spawn(move || run(&mut process, &mut socket, &control)));
+            threads.push(std::thread::spawn(move || {
+                run(&mut process, threads_of.as_mut(), &mut seen, &mut socket, &control);
+            }));
         }
-        Self { controls, threads, keys, config, directory, client_at }
+        Self { controls, threads, runs, keys, config, directory, client_at }
     }
 
     /// Returns where the replicas are.
@@ -64,6 +102,12 @@ impl Cluster {
         let mut socket = Socket::open(self.client_at, &directory).unwrap();
         socket.open_side_channel(&directory).unwrap();
         (ClientProcess::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
+    }
+
+    /// Returns what each replica's workers have done.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub(crate) fn runs(&self) -> Vec<Runs> {
+        self.runs.lock().unwrap().clone()
     }
 
     /// Lets a replica stand still. When this returns it does.
@@ -93,6 +137,23 @@ impl Drop for Cluster {
     }
 }
 
+/// Notes what workers have done.
+struct Seen {
+    runs: Arc<Mutex<Vec<Runs>>>,
+    at: usize,
+}
+
+impl<S: Service, P: PageStore> Observer<S, P> for Seen {
+    fn ran(&mut self, counters: &Runs) {
+        let runs = &mut self.runs.lock().unwrap()[self.at];
+        *runs = runs.plus(*counters);
+    }
+
+    fn wrong_rule(&mut self, wrong: &WrongRule) {
+        panic!("the rules are right: {wrong:?}");
+    }
+}
+
 /// What a replica is told to do, and `STANDS`: that it has done it.
 const RUNS: u8 = 0;
 const PAUSES: u8 = 1;
@@ -100,9 +161,15 @@ const STANDS: u8 = 2;
 const STOPS: u8 = 3;
 
 /// Drives a replica, a little at a time.
-fn run<S: Service>(process: &mut MemoryProcess<S>, socket: &mut Socket, control: &AtomicU8) {
+fn run<S: Service>(
+    process: &mut MemoryProcess<S>,
+    mut workers: Option<&mut Workers>,
+    seen: &mut Seen,
+    socket: &mut Socket,
+    control: &AtomicU8,
+) {
     let clock = Clock::new();
-    process.step(clock.now(), Event::Start, &mut ());
+    process.step(clock.now(), Event::Start, seen);
     loop {
         match control.load(Ordering::Relaxed) {
             STOPS => break,
@@ -111,14 +178,15 @@ fn run<S: Service>(process: &mut MemoryProcess<S>, socket: &mut Socket, control:
             _ => {
                 while let Some((source, datagram)) = socket.receive().unwrap() {
                     let event = Event::Datagram { source, bytes: datagram };
-                    let by = process.step(clock.now(), event, &mut ());
+                    let by = process.step(clock.now(), event, seen);
                     socket.judge(by);
                 }
                 if process.due() <= clock.mono_ns() {
-                    process.step(clock.now(), Event::Clock, &mut ());
+                    process.step(clock.now(), Event::Clock, seen);
                 }
-                process.flush(clock.now(), socket, &mut ());
-                socket.wait(2, None).unwrap();
+                let served = workers.as_mut().map_or(0, |workers| workers.serve(process, &clock, seen));
+                process.flush(clock.now(), socket, seen);
+                socket.wait(if served > 0 { 0 } else { 2 }, None).unwrap();
             }
         }
     }

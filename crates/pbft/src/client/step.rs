@@ -66,7 +66,7 @@ pub enum ClientInput<'a> {
     Timer,
     /// Others are answered, or a replica is there again: what has waited for long may be asked for soon.
     Answered,
-    /// Another replica has sent its keys. `missing` of them have not.
+    /// Keys have been exchanged with another replica, but not yet with `missing` of them.
     Keys {
         /// How many.
         missing: usize,

@@ -35,15 +35,34 @@ pub(crate) struct Execution {
     replied: BTreeMap<(SeqNum, ClientId, Timestamp), Digest>,
     /// The last choice agreed, in nanoseconds of the day (ND-2).
     last_choice: u64,
+    /// Workers execute: agreement does not wait for them (PR-2, TM-1).
+    has_workers: bool,
     /// What executions take.
     pace: Pace,
 }
 
 impl Execution {
+    /// Returns what has executed nothing. `has_workers`: several requests are executed at a time.
+    pub(crate) fn new(has_workers: bool) -> Self {
+        Self { has_workers, ..Self::default() }
+    }
+
     /// Returns the last batch that was executed and has committed.
     #[inline]
     pub(crate) fn executed(&self) -> SeqNum {
         self.executed
+    }
+
+    /// Returns the last batch that is no longer in progress (PR-2): it was executed and has committed. With workers, it
+    /// has committed, and so have all before it.
+    #[inline]
+    pub(crate) fn done(&self) -> SeqNum {
+        if self.has_workers { self.final_to } else { self.executed }
+    }
+
+    /// Returns whether a batch is no longer in progress as soon as it has committed.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.has_workers
     }
 
     /// Returns the last batch handed to the executor, tentative or not.
@@ -101,6 +120,11 @@ impl Execution {
     /// Returns whether the service is at work: results are still to come.
     pub(crate) fn is_running(&self) -> bool {
         self.returned < self.handed_over
+    }
+
+    /// Returns whether the primary may wait for the service: results are still to come, and no workers execute (TM-1).
+    pub(crate) fn holds_up(&self) -> bool {
+        !self.has_workers && self.is_running()
     }
 
     /// Returns whether all that was handed over is executed and committed.

@@ -9,6 +9,8 @@ use quorate_wire::{Cluster, ReplicaId, SeqNum, message};
 pub const MS: u64 = 1_000_000;
 /// The largest [`Config::collect_from`].
 pub const COLLECT_FROM_MAX: usize = 16;
+/// Maximum number of workers.
+pub const WORKERS_MAX: u64 = 128;
 /// The longest time-out, in nanoseconds: far below what overflows when it is doubled a few times (B29).
 pub const HOUR_NS: u64 = 3_600_000 * MS;
 
@@ -110,6 +112,9 @@ pub struct Config {
     pub replier: Replier,
     /// Execute when prepared, reply before committed.
     pub tentative: bool,
+    /// Requests that may be executed at a time. More than one: batches in progress are those that have not committed
+    /// (PR-2).
+    pub workers: u64,
     /// Serve read-only requests without ordering them. Also decides the certificate of writes (CL-8).
     pub read_only: bool,
     /// Whom a client asks for a read.
@@ -195,6 +200,7 @@ impl Config {
             collect_from: 4,
             replier: Replier::Random,
             tentative: true,
+            workers: 1,
             read_only: true,
             reads: Reads::Quorum,
             read_rule: ReadRule::FirstQuorum,
@@ -254,6 +260,18 @@ impl Config {
             "pipeline",
             self.pipeline.to_string(),
             "at most 64, for which messages have room",
+        )?;
+        rule(
+            (1..=WORKERS_MAX).contains(&self.workers),
+            "workers",
+            self.workers.to_string(),
+            "from 1 to 128",
+        )?;
+        rule(
+            self.workers == 1 || !self.tentative,
+            "workers",
+            self.workers.to_string(),
+            "tentative must be false, because workers execute committed batches only (PX-7)",
         )?;
         rule(
             (1..=1024).contains(&self.batch_requests_max),

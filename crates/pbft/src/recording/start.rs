@@ -48,6 +48,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         collect_from,
         replier,
         tentative,
+        workers,
         read_only,
         // A client's, and the start is a replica's.
         reads: _,
@@ -92,6 +93,7 @@ pub(super) fn encode_config(config: &Config, w: &mut Writer<'_>) {
         clock_skew_ns,
         service_settings,
         seed,
+        workers,
     ];
     for number in numbers {
         w.u64(*number);
@@ -146,6 +148,7 @@ pub(super) fn decode_config(r: &mut Reader<'_>) -> Decoded<Config> {
         clock_skew_ns: r.u64()?,
         service_settings: r.u64()?,
         seed: r.u64()?,
+        workers: r.u64()?,
         batch_bytes_max: size(r)?,
         separate_above: size(r)?,
         small_reply: size(r)?,

@@ -130,7 +130,7 @@ impl Replica {
         let incomplete = batch.as_ref().is_none_or(|b| !b.is_complete());
         slot.accept(Proposal { digest, batch, authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq, digest });
-        self.watch.note_accepted(seq, self.exec.executed(), now.mono_ns);
+        self.watch.note_accepted(seq, self.exec.done(), now.mono_ns);
         if incomplete {
             self.bodies.seek(now, out);
         }

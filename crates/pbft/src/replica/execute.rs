@@ -33,7 +33,7 @@ impl Replica {
                 break;
             }
         }
-        self.peers.note_stalled(now, self.exec.executed(), self.config.pipeline, out);
+        self.peers.note_stalled(now, self.exec.done(), self.config.pipeline, out);
     }
 
     /// Executes the next batch if it has committed, or tentatively if it has prepared.
@@ -62,6 +62,10 @@ impl Replica {
                 self.promises.persist_batch(slot, &batch, out);
             }
             self.hand_over(seq, batch, out);
+            if self.exec.has_workers() {
+                self.note_done(now, seq);
+                self.propose();
+            }
             return true;
         }
         // TE-1: prepared in this view, and everything before it is executed and committed.
@@ -233,10 +237,8 @@ impl Replica {
     /// Records batches that are both executed and committed by now.
     fn settle(&mut self, now: Now, out: &mut Actions) {
         while let Some(seq) = self.exec.settle_next() {
-            let slot = self.log.get(seq);
-            let batch =
-                slot.and_then(Slot::committed).and_then(|digest| self.find_batch(seq, &digest)).cloned();
-            let took = slot.and_then(Slot::proposal).map(|p| now.mono_ns.saturating_sub(p.since));
+            let committed = self.log.get(seq).and_then(Slot::committed);
+            let batch = committed.and_then(|digest| self.find_batch(seq, &digest)).cloned();
             if let Some(batch) = batch {
                 for request in batch.requests() {
                     self.clients.note_executed(request.client, request.timestamp);
@@ -245,15 +247,24 @@ impl Replica {
                     }
                 }
             }
-            self.watch.note_executed(seq, took, now.mono_ns);
-            self.views.note_executed(seq);
-            self.evidence.forget_req_rejects();
-            mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
+            if !self.exec.has_workers() {
+                self.note_done(now, seq);
+            }
         }
         self.settle_lives(now, out);
         self.serve_reads(out);
         self.propose();
         self.watch_requests(now, out);
+    }
+
+    /// A batch is no longer in progress (PR-2): that is progress of this view.
+    fn note_done(&mut self, now: Now, seq: SeqNum) {
+        let proposal = self.log.get(seq).and_then(Slot::proposal);
+        let took = proposal.map(|proposal| now.mono_ns.saturating_sub(proposal.since));
+        self.watch.note_executed(seq, took, now.mono_ns);
+        self.views.note_executed(seq);
+        self.evidence.forget_req_rejects();
+        mutant!(M46, (), self.clients.restart_clock(now.mono_ns));
     }
 
     /// Brings the cached reply to a client that asks again (RP-2). It is committed by now.

@@ -53,10 +53,10 @@ impl Replica {
         let named = mutant!(M115, &batch, &m.batch).clone();
         slot.accept(Proposal { digest, batch: Some(batch), authentic, since: now.mono_ns });
         out.report(Milestone::PrePrepared { seq: m.seq, digest });
-        if m.seq > self.exec.executed().plus(self.config.pipeline.saturating_mul(2)) {
+        if m.seq > self.exec.done().plus(self.config.pipeline.saturating_mul(2)) {
             self.watch.note_odd(m.seq); // the primary does not go so far ahead: this replica is behind
         }
-        self.watch.note_accepted(m.seq, self.exec.executed(), now.mono_ns);
+        self.watch.note_accepted(m.seq, self.exec.done(), now.mono_ns);
         if self.clients.any_waiting() {
             self.clients.count_proposed(mutant!(M115, named.len(), named.requests().count()));
             for r in named.requests() {

@@ -22,7 +22,7 @@ impl Replica {
             && !self.recovery.forbids_leading(self.views.view())
             && !self.lives.is_void()
             && !self.views.is_handing_off()
-            && next <= self.exec.executed().plus(self.config.pipeline)
+            && next <= self.exec.done().plus(self.config.pipeline)
             && next <= self.log.high()
             && next > self.views.last_fixed()
     }

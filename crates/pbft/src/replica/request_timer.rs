@@ -34,9 +34,9 @@ impl Replica {
     /// looks at its timers right then: so the time counts from when `W` were last in progress.
     fn waiting_since(&mut self, now: u64) -> Option<u64> {
         let pipeline = self.config.pipeline;
-        let (accepted, executed) = (self.watch.accepted(), self.exec.executed());
-        let at_work = self.exec.is_running();
-        let full_at = self.watch.full_at(executed, at_work, now);
+        let (accepted, done) = (self.watch.accepted(), self.exec.done());
+        let at_work = self.exec.holds_up();
+        let full_at = self.watch.full_at(done, at_work || self.is_held_up_by_workers(), now);
         let patient_to = PASSED_OVER_MAX.saturating_mul(pipeline);
         let unproposed = self.clients.oldest_unproposed(self.exec.executed()).map(|waits| {
             let late = accepted > waits.passed_over_from().plus(patient_to);
@@ -44,9 +44,14 @@ impl Replica {
             if passed_over { waits.since() } else { waits.since().max(full_at) }
         });
         // Results reset the clock as they arrive.
-        let busy_since =
-            self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > executed, true));
+        let busy_since = self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > done, true));
         [unproposed, busy_since].into_iter().flatten().min()
+    }
+
+    /// Returns whether the primary has proposed up to the high water mark. While workers hang at more than f replicas, no
+    /// later checkpoint becomes stable. CHECKPOINTs that are only missing here are sent again (SM-1).
+    fn is_held_up_by_workers(&self) -> bool {
+        self.exec.has_workers() && self.watch.accepted() >= self.log.high()
     }
 
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
@@ -96,8 +101,7 @@ impl Replica {
     /// Never more than `EXCUSES_MAX` times without progress.
     fn own_fault(&mut self, now: Now, late: u64, out: &mut Actions) -> Option<u64> {
         let patience = self.patience();
-        let behind =
-            self.peers.executed_by(self.cluster.weak()) > self.exec.executed() || self.is_window_full();
+        let behind = self.peers.executed_by(self.cluster.weak()) > self.exec.done() || self.is_window_full();
         let behind = behind || self.primary_lacks_checkpoints(out);
         let disk = self.disk_works_since(now.mono_ns.saturating_sub(patience / 2));
         if !(behind || disk || late >= patience / 2) {

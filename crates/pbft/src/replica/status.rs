@@ -57,7 +57,7 @@ impl Replica {
     }
 
     fn send_status(&mut self, now: Now, out: &mut Actions) {
-        let counter = self.peers.count_status(now, self.exec.executed());
+        let counter = self.peers.count_status(now, self.exec.done());
         let echoes = self.peers.seen();
         let first = self.log.stable().next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
@@ -123,7 +123,7 @@ impl Replica {
             Answer::Nothing => return out.reject(Reject::TooSoon),
         }
         // A replica that is ahead will answer our own (SM-1).
-        if m.view > self.views.view() || m.executed > self.exec.executed() {
+        if m.view > self.views.view() || m.executed > self.exec.done() {
             self.peers.send_soon(now, out);
         }
     }

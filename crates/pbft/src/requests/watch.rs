@@ -14,7 +14,7 @@ pub(crate) struct Watch {
     /// When the request timer is to run out, if it runs.
     request_armed: Option<u64>,
     relay_armed: bool,
-    /// Since when there has been an accepted proposal without progress in executing.
+    /// Since when there has been an accepted proposal in progress without one that is done.
     busy_since: Option<u64>,
     /// When the primary had last proposed all that it may, or this replica could not know (TM-1).
     full_at: u64,

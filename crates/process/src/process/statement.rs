@@ -71,6 +71,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             disk_full: self.disk.is_full(),
             transfer,
             moved: self.transfer_meter.says(now.mono_ns, page_bytes, progress),
+            workers: self.ahead.as_ref().map(|ahead| ahead.says(&self.counters.runs)),
             view_changes: self.counters.view_changes,
             requests: self.counters.requests,
             fsync_p99_us: self.disk.write_p99_us(),

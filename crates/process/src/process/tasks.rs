@@ -68,7 +68,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             }
         }
         let Some(ahead) = &mut self.ahead else { return };
-        watch.ran(&ahead.take_counters());
+        let runs = ahead.take_counters();
+        self.counters.runs = self.counters.runs.plus(runs);
+        watch.ran(&runs);
         for wrong in ahead.take_wrong() {
             watch.wrong_rule(&wrong);
         }

@@ -1,6 +1,7 @@
 //! What a driver of parallel runs hands to workers, gets back, says and counts.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
@@ -17,6 +18,7 @@ pub struct Job {
     pub(super) generation: u64,
     pub(super) cx: Context,
     pub(super) operation: Vec<u8>,
+    pub(super) is_long: bool,
 }
 
 /// What a worker hands back.
@@ -66,6 +68,11 @@ impl Job {
         Done { ordinal: self.ordinal, generation: self.generation, ran }
     }
 
+    /// Returns whether it takes long, as its service declares.
+    pub fn is_long(&self) -> bool {
+        self.is_long
+    }
+
     /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).
     pub fn failed(&self) -> Done {
         Done { ordinal: self.ordinal, generation: self.generation, ran: None }
@@ -89,17 +96,60 @@ pub struct Early {
     pub result: Vec<u8>,
 }
 
+/// A request, and what its service declares of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Its place in the agreed order.
+    pub position: Position,
+    /// The requesting client.
+    pub client: ClientId,
+    /// The client's number for the request.
+    pub timestamp: Timestamp,
+    /// The keys that it is declared to use. None: it may touch anything.
+    pub keys: Option<Vec<u64>>,
+}
+
+impl fmt::Display for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { position, client, timestamp, keys } = self;
+        write!(
+            f,
+            "request {} of batch {} ({client}, timestamp {}",
+            position.index, position.seq.0, timestamp.0
+        )?;
+        match keys.as_deref() {
+            None => write!(f, ", any key)"),
+            Some([]) => write!(f, ", no key)"),
+            Some(keys) => {
+                let mut before = ", keys";
+                for key in keys {
+                    write!(f, "{before} {key:x}")?;
+                    before = ",";
+                }
+                write!(f, ")")
+            }
+        }
+    }
+}
+
 /// A request ran again with another result: it does depend on a request that the rules call independent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongRule {
     /// The request that ran again.
-    pub request: Position,
+    pub request: Declared,
     /// The request that wrote what the first run did not see.
-    pub other: u64,
+    pub other: Declared,
     /// What it wrote.
     pub cell: Cell,
-    /// Its first result has been sent.
+    /// The first result of the request has been sent.
     pub has_replied: bool,
+}
+
+impl fmt::Display for WrongRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { request, other, cell, .. } = self;
+        write!(f, "{request} depends on {other}: {cell}")
+    }
 }
 
 /// What `Runs::settle` has done.
@@ -128,6 +178,10 @@ pub struct Counters {
     pub at_once: u64,
     /// The most runs that were under way at once.
     pub most: u64,
+    /// Times that settling waited for a page that could not be read.
+    pub parked: u64,
+    /// Requests whose second result has shown a wrong rule.
+    pub wrong_rules: u64,
 }
 
 impl Counters {
@@ -142,6 +196,8 @@ impl Counters {
             starts: self.starts + other.starts,
             at_once: self.at_once + other.at_once,
             most: self.most.max(other.most),
+            parked: self.parked + other.parked,
+            wrong_rules: self.wrong_rules + other.wrong_rules,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [`Parallelizer::settled`]. No call blocks: a worker that gets no request waits outside (DV-49).
 
 use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use quorate_wire::SeqNum;
@@ -38,6 +39,7 @@ pub const BUFFERED_BYTES_MAX: usize = 256 << 20;
 struct Node {
     position: Position,
     status: Status,
+    is_short: bool,
     /// What it holds in memory: its operation, and what its run has buffered.
     bytes: usize,
 }
@@ -63,6 +65,8 @@ pub struct Parallelizer<R> {
     first: Ordinal,
     /// Requests without incoming edges, the oldest first (PX-2).
     ready: BinaryHeap<Reverse<Ordinal>>,
+    /// Those of them that take hardly any time.
+    ready_short: BinaryHeap<Reverse<Ordinal>>,
     bytes: usize,
     /// Requests above this batch are not issued.
     next_checkpoint: Option<SeqNum>,
@@ -84,6 +88,7 @@ impl<R: Rules> Parallelizer<R> {
             nodes: VecDeque::new(),
             first: 0,
             ready: BinaryHeap::new(),
+            ready_short: BinaryHeap::new(),
             bytes: 0,
             next_checkpoint: None,
             arguments: Arguments::default(),
@@ -111,7 +116,7 @@ impl<R: Rules> Parallelizer<R> {
         if plant!(9, is_full, false) && plant!(10, !self.nodes.is_empty(), true) {
             return Err(Full);
         }
-        self.admit(position, lane, operation, barrier);
+        self.admit(position, lane, operation, barrier, false);
         Ok(())
     }
 
@@ -122,7 +127,14 @@ impl<R: Rules> Parallelizer<R> {
     }
 
     /// As [`Self::insert`], for a request of a batch that was admitted as a whole.
-    pub(super) fn admit(&mut self, position: Position, lane: u64, operation: &[u8], barrier: bool) {
+    pub(super) fn admit(
+        &mut self,
+        position: Position,
+        lane: u64,
+        operation: &[u8],
+        barrier: bool,
+        is_short: bool,
+    ) {
         assert!(
             self.nodes.back().is_none_or(|last| last.position < position),
             "requests come in order (EX-1)"
@@ -134,22 +146,41 @@ impl<R: Rules> Parallelizer<R> {
         let ordinal = self.next();
         let is_ready = self.engine.insert(ordinal, lane, &self.arguments);
         let status = if is_ready { Status::Ready } else { Status::Blocked };
-        self.nodes.push_back(Node { position, status, bytes: operation.len() });
+        self.nodes.push_back(Node { position, status, is_short, bytes: operation.len() });
         self.bytes += operation.len();
         if is_ready {
-            self.ready.push(Reverse(ordinal));
+            let ready = if is_short { &mut self.ready_short } else { &mut self.ready };
+            ready.push(Reverse(ordinal));
         }
     }
 
     /// Called by a worker: returns the oldest ready request, which is now running. None: the worker waits.
     pub fn next_request(&mut self) -> Option<Position> {
-        let &Reverse(ordinal) = self.ready.peek()?;
+        let oldest = |ready: &BinaryHeap<Reverse<Ordinal>>| ready.peek().map(|Reverse(ordinal)| *ordinal);
+        let (long, short) = (oldest(&self.ready), oldest(&self.ready_short));
+        if short.is_some_and(|short| long.is_none_or(|long| short < long)) {
+            return self.next_short_request();
+        }
+        let position = self.issue(long?)?;
+        self.ready.pop();
+        Some(position)
+    }
+
+    /// As [`Self::next_request`], of the requests that take hardly any time only.
+    pub(super) fn next_short_request(&mut self) -> Option<Position> {
+        let &Reverse(ordinal) = self.ready_short.peek()?;
+        let position = self.issue(ordinal)?;
+        self.ready_short.pop();
+        Some(position)
+    }
+
+    /// A request is running now, unless it has to wait for a checkpoint.
+    fn issue(&mut self, ordinal: Ordinal) -> Option<Position> {
         let limit = self.next_checkpoint;
         let node = node(&mut self.nodes, self.first, ordinal);
         if limit.is_some_and(|limit| plant!(7, node.position.seq > limit, false)) {
             return None;
         }
-        self.ready.pop();
         node.status = Status::Running;
         Some(node.position)
     }
@@ -163,12 +194,12 @@ impl<R: Rules> Parallelizer<R> {
         node.status = Status::Removed;
         node.bytes += buffered;
         self.bytes += buffered;
-        let Self { engine, nodes, ready, first, .. } = self;
+        let Self { engine, nodes, ready, ready_short, first, .. } = self;
         engine.remove(ordinal, |freed| {
             let node = self::node(nodes, *first, freed);
             if plant!(8, node.status == Status::Blocked, false) {
                 node.status = Status::Ready;
-                ready.push(Reverse(freed));
+                if node.is_short { ready_short.push(Reverse(freed)) } else { ready.push(Reverse(freed)) }
             }
         });
     }
@@ -199,12 +230,20 @@ impl<R: Rules> Parallelizer<R> {
         self.first += u64::try_from(self.nodes.len()).unwrap_or(u64::MAX);
         self.nodes.clear();
         self.ready.clear();
+        self.ready_short.clear();
         self.bytes = 0;
     }
 
     /// Returns the oldest unsettled request, and whether it has run.
     pub fn oldest(&self) -> Option<(Position, bool)> {
         self.nodes.front().map(|node| (node.position, node.status == Status::Removed))
+    }
+
+    /// Returns the keys of an operation. None: it may touch anything.
+    pub(super) fn keys(&mut self, operation: &[u8]) -> Option<Vec<u64>> {
+        self.rules.parse(operation, &mut self.arguments);
+        let keys = self.arguments.keys().iter().map(|(key, _)| *key);
+        (!self.arguments.is_everything()).then(|| keys.collect())
     }
 
     /// Returns the number of unsettled requests.

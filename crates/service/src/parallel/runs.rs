@@ -13,7 +13,7 @@ use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
 use crate::executor::{Executor, Ran, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
-use crate::parallel::job::{Answer, Counters, Done, Early, Job, Question, Settled, WrongRule};
+use crate::parallel::job::{Answer, Counters, Declared, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
@@ -30,6 +30,8 @@ struct Inserted {
     replier: Option<u16>,
     time_ns: u64,
     operation: Vec<u8>,
+    /// It takes long.
+    is_long: bool,
     /// The request can run on pages only.
     barrier: bool,
     /// Nothing but a wrong rule can give another result at settling: the time is known, and there is room.
@@ -73,6 +75,8 @@ pub struct Runs<R> {
     /// Requests that do not depend on all others, and whose lane is not in the client table. When they settle, they may
     /// remove another lane.
     doubtful: BTreeSet<u64>,
+    /// Settled requests whose writes others may have missed: the ordinal of each, and the first that cannot have.
+    past: VecDeque<(u64, u64, Inserted)>,
     /// No agreed time so far is above this one.
     time_max: u64,
     /// The most pages that unsettled requests can take.
@@ -101,6 +105,7 @@ impl<R: Rules> Runs<R> {
             requests: VecDeque::new(),
             lanes: BTreeMap::new(),
             doubtful: BTreeSet::new(),
+            past: VecDeque::new(),
             time_max: 0,
             reserved: 0,
             // Where nobody waits, nothing is known of the requests below that have not run.
@@ -156,8 +161,8 @@ impl<R: Rules> Runs<R> {
             let cost = executor.cost(operation);
             self.reserved = self.reserved.saturating_add(cost.unwrap_or(0));
             let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
-            let position = Position { seq, index };
-            self.parallelizer.admit(position, client.0, operation, barrier);
+            let (position, is_long) = (Position { seq, index }, executor.is_long(operation));
+            self.parallelizer.admit(position, client.0, operation, barrier, !is_long);
             self.requests.push_back(Inserted {
                 position,
                 client,
@@ -166,6 +171,7 @@ impl<R: Rules> Runs<R> {
                 replier: request.replier,
                 time_ns: self.time_max,
                 operation: operation.to_vec(),
+                is_long,
                 barrier,
                 is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
                 cost: cost.unwrap_or(0),
@@ -180,7 +186,20 @@ impl<R: Rules> Runs<R> {
 
     /// Returns the next job for a worker, if a request is ready.
     pub fn start<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
-        while let Some(position) = self.parallelizer.next_request() {
+        self.start_next(executor, Parallelizer::next_request)
+    }
+
+    /// Returns the next job that does not take long, if its request is ready.
+    pub fn start_short<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
+        self.start_next(executor, Parallelizer::next_short_request)
+    }
+
+    fn start_next<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        next: fn(&mut Parallelizer<R>) -> Option<Position>,
+    ) -> Option<Job> {
+        while let Some(position) = next(&mut self.parallelizer) {
             let ordinal = self.ordinal(position);
             let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
             let may_run = !request.barrier
@@ -208,6 +227,7 @@ impl<R: Rules> Runs<R> {
                 generation: self.generation,
                 cx,
                 operation: request.operation.clone(),
+                is_long: request.is_long,
             });
         }
         None
@@ -281,6 +301,16 @@ impl<R: Rules> Runs<R> {
         executor: &mut Executor<S, P>,
         replies: &mut Replies,
     ) -> Result<Option<Settled>, PageFault> {
+        let settled = self.settle_next(executor, replies);
+        self.counters.parked += u64::from(settled.is_err());
+        settled
+    }
+
+    fn settle_next<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        replies: &mut Replies,
+    ) -> Result<Option<Settled>, PageFault> {
         // A batch is not opened before its first request has run: pages stay in memory while a batch is open.
         if self.begins_batch() && !self.can_settle() {
             return Ok(None);
@@ -306,10 +336,8 @@ impl<R: Rules> Runs<R> {
             }
             Status::OnPages => None,
         };
-        let index = at(u64::from(open.settled));
-        let Some(ordered) = open.batch.requests().nth(index) else {
-            unreachable!("a batch has its requests")
-        };
+        let ordered = open.batch.requests().nth(at(u64::from(open.settled)));
+        let Some(ordered) = ordered else { unreachable!("a batch has its requests") };
         let place = (open.seq, open.settled, time_ns);
         let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
         let is_applied = ready.is_some_and(|ready| ready.is_applied());
@@ -354,21 +382,22 @@ impl<R: Rules> Runs<R> {
         written: Vec<Cell>,
         replies: &Replies,
     ) {
-        let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
-        let Some(request) = self.requests.pop_front() else { unreachable!("it was looked at") };
-        self.doubtful.remove(&self.unsettled.settled());
+        let ordinal = self.unsettled.settled();
+        let end = ordinal + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+        let Some(mut request) = self.requests.pop_front() else { unreachable!("it was looked at") };
+        self.doubtful.remove(&ordinal);
         self.reserved = self.reserved.saturating_sub(request.cost);
         if self.lanes.get(&request.client) == Some(&request.timestamp) {
             self.lanes.remove(&request.client);
         }
-        match request.status {
+        match core::mem::replace(&mut request.status, Status::OnPages) {
             Status::Ran { ran, reads, has_replied } => {
                 let ran_again = !is_applied
                     && replies.iter().last().is_some_and(|reply| reply.outcome == ReplyOutcome::Executed);
                 self.counters.again += u64::from(ran_again);
                 // The result of an uncertain run may differ for other reasons: the time, or want of room.
                 if ran_again && request.is_certain && executor.last_result() != ran.result {
-                    self.detect(request.position, &reads, has_replied);
+                    self.detect(&request, &reads, has_replied);
                 }
                 self.unsettled.settle(u32::from(!is_applied), written.into_iter(), Some(&ran.run), end);
             }
@@ -379,16 +408,31 @@ impl<R: Rules> Runs<R> {
             }
         }
         self.parallelizer.settled();
+        self.past.push_back((ordinal, end, request));
+        while self.past.front().is_some_and(|(_, end, _)| *end <= self.unsettled.settled()) {
+            self.past.pop_front();
+        }
     }
 
     /// A request ran again with another result. If it missed what the first run of another request wrote, the two depend
     /// on each other, and the rules do not say so.
-    fn detect(&mut self, request: Position, reads: &[(Cell, Seen)], has_replied: bool) {
+    fn detect(&mut self, request: &Inserted, reads: &[(Cell, Seen)], has_replied: bool) {
         let Some((cell, (other, run))) = self.unsettled.stale(reads) else { return };
-        if run == 0 && self.kind != EngineKind::Free {
-            self.wrong.push(WrongRule { request, other, cell: cell.clone(), has_replied });
-            self.is_distrusted = true;
+        if run > 0 || self.kind == EngineKind::Free {
+            return;
         }
+        let found = self.past.binary_search_by_key(&other, |(ordinal, ..)| *ordinal);
+        let Ok(at) = found else { unreachable!("a version is known for as long as its request") };
+        let mut declared = |request: &Inserted| Declared {
+            position: request.position,
+            client: request.client,
+            timestamp: request.timestamp,
+            keys: self.parallelizer.keys(&request.operation),
+        };
+        let (request, other) = (declared(request), declared(&self.past[at].2));
+        self.wrong.push(WrongRule { request, other, cell: cell.clone(), has_replied });
+        self.counters.wrong_rules += 1;
+        self.is_distrusted = true;
     }
 
     /// Drops everything that has not settled, the open batch included (PX-10). Waits for no worker: late results are
@@ -404,6 +448,7 @@ impl<R: Rules> Runs<R> {
         self.requests.clear();
         self.lanes.clear();
         self.doubtful.clear();
+        self.past.clear();
         self.reserved = 0;
         self.time_max = 0;
         self.under_way = 0;

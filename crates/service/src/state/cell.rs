@@ -8,6 +8,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::fmt;
 
 /// A part of the state that has a version of its own. Pages are numbered from the state's first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +24,18 @@ pub enum Cell {
     Page(u32),
     /// All pages that were ever written without a tree. A key of a tree counts as changed with it.
     Raw,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Entry { tree: (page, at), key } => {
+                write!(f, "key \"{}\" of the tree at byte {at} of page {page}", key.escape_ascii())
+            }
+            Self::Page(page) => write!(f, "page {page}"),
+            Self::Raw => write!(f, "pages without a tree"),
+        }
+    }
 }
 
 /// The version of a cell, as a run saw it.

@@ -2,6 +2,7 @@
 //! executes, or for the disk (H11, H12); or no request is there. Or workers execute requests side by side (X1, X2).
 
 use quorate_pbft::config::{Config, Durability, MS};
+use quorate_service::parallel::EngineKind;
 use quorate_wire::{Kind, ReplicaId};
 
 use super::row::{Expect, Scenario};
@@ -88,6 +89,30 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, ..setup }
     })
     .play(durable_later),
+    Scenario::new(
+        "h12_workers_hang",
+        &["H12"],
+        "One run of 200 takes 1.5 s, at any replica. Proposals continue, and no primary is blamed (PR-2, TM-1)",
+    )
+    .sizes(&[4])
+    .expects(&[
+        Expect::Count("a worker hangs", |counters| {
+            counters.faults.get("worker hung").copied().unwrap_or_default()
+        }),
+        Expect::Count("a reply leaves early", |counters| counters.runs().early),
+    ])
+    .views_max(|_| 0)
+    .with(|setup| {
+        // A primary that hangs for a whole window is replaced, and rightly.
+        let config = Config { checkpoint_interval: 64, window: 512, ..setup.config };
+        let setup = workers(Setup { config, ..setup }, Workers::mixed);
+        let hang = |workers: Workers| Workers { hangs: 5_000, replicas: vec![(EngineKind::GroupIndex, 8)], ..workers };
+        Setup { workers: setup.workers.map(hang), ..setup }
+    })
+    .play(|stage| {
+        stage.busy(300)?;
+        stage.quiet()
+    }),
     Scenario::new(
         "x1_requests_are_wrongly_called_independent",
         &["X1"],

@@ -181,11 +181,16 @@ impl<A: App> World<A> {
         }
     }
 
+    /// Returns the settings of a replica: those of the cluster, with its own number of workers.
+    pub(super) fn config_of(&self, id: ReplicaId) -> Config {
+        Config { workers: self.work.workers_of(id.index()), ..self.config.clone() }
+    }
+
     /// Returns what host `h` is to run: its replica, or a liar in front of it.
     pub(crate) fn core(&mut self, h: usize, resume: Resume) -> AnyCore {
         let id = self.hosts[h].id;
         let signer = self.keys.signer(id.into());
-        let replica = match Replica::new(id, self.config.clone(), signer.clone(), resume) {
+        let replica = match Replica::new(id, self.config_of(id), signer.clone(), resume) {
             Ok(replica) => replica,
             Err(error) => unreachable!("the setup's settings were checked: {error}"),
         };

@@ -108,7 +108,7 @@ impl<A: App> World<A> {
         let recorder = self
             .recorded
             .contains(&id)
-            .then(|| Recorder::new(id, &self.config, &resume, RECORDING_BYTES_MAX));
+            .then(|| Recorder::new(id, &self.config_of(id), &resume, RECORDING_BYTES_MAX));
         let core = self.core(h, resume);
         if self.founders.is_some() {
             // Only the state says who may come in.

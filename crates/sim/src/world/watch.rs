@@ -299,11 +299,7 @@ impl<A: App> Observer<A::Service, Paged> for Watch<'_, A> {
         }
         self.world.counters.fault("wrong rule found");
         if !self.world.work.forgives() && !self.world.is_suspect(self.h) {
-            let WrongRule { request, cell, .. } = wrong;
-            let text = format!(
-                "{}: request {} of n={} depends on one that the rules call independent, in {cell:?}",
-                self.id, request.index, request.seq.0
-            );
+            let text = format!("{}: the rules call two requests independent. {wrong}", self.id);
             self.world.checkers.note(Err(Violation::new("rules of the service (PX-C)", text, &[self.id])));
         }
     }

@@ -251,9 +251,9 @@ impl<P: Protocol> Authenticator<P> {
         self.exchange.settings_of(peer)
     }
 
-    /// Returns how many replicas have sent no NEW-KEY yet.
-    pub fn keys_missing(&mut self) -> usize {
-        self.exchange.shares_missing()
+    /// Returns with how many replicas no keys have been exchanged yet. A replica that has sent a NEW-KEY may still lack ours.
+    pub fn keys_missing(&self) -> usize {
+        self.exchange.not_ready()
     }
 
     /// Sends every other replica the current NEW-KEY again (CL-3). A new generation would do harm: requests

@@ -260,6 +260,7 @@ impl Exchange {
                 peer.hurry(RESEND_TO_REPLICA_NS);
             }
         }
+        peer.note_want(new_key.want);
         if new_key.want {
             self.owe(from);
         }
@@ -313,11 +314,11 @@ impl Exchange {
         self.peers.get(peer).is_some_and(|peer| peer.share().is_some())
     }
 
-    /// Returns how many replicas' shares are not here.
-    pub fn shares_missing(&mut self) -> usize {
+    /// Returns with how many replicas no keys have been exchanged, in one direction or in both.
+    pub fn not_ready(&self) -> usize {
         let own = self.own.key_holder();
         let replicas = (0_u64..).zip(self.peers.replicas());
-        replicas.filter(|(holder, peer)| *holder != own && peer.share().is_none()).count()
+        replicas.filter(|(holder, peer)| *holder != own && !peer.is_ready()).count()
     }
 
     /// Notes that `from` has used our generation `own`.

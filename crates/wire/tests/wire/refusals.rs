@@ -400,7 +400,7 @@ fn a_statement_has_settings_or_not() {
     assert_eq!(encoded(&with).len(), encoded(&plain).len() + 5);
     // Behind four numbers, a checkpoint and two marks.
     let (mut none, flags) = (encoded(&plain), 32 + 40 + 16);
-    none[flags] |= 32;
+    none[flags] |= 64;
     none.push(0);
     assert!(Statement::decode(&none).is_err());
 }

@@ -193,6 +193,7 @@ pub(crate) fn statement() -> Statement {
             transfers: 2,
             since_start: (3, 12_500),
         }),
+        workers: None,
         view_changes: 5,
         requests: 1000,
         memory_bytes: 1 << 24,

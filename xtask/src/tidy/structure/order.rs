@@ -162,9 +162,9 @@ const ORDERS: &[(&str, Order)] = &[
             "experiment",
             "core_step nodes unreplicated",
             "draw",
-            "bqs busy checkpoint_cost durable echo files recovery",
+            "attacks bqs busy checkpoint_cost durable echo files recovery",
             "arms page",
-            "crypto echoes micro_latency micro_throughput optimisations",
+            "cbase crypto echoes micro_latency micro_throughput optimisations",
         ],
     ),
     (

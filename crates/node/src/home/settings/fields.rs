@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use quorate_pbft::config::Config;
+use quorate_service::parallel::EngineKind;
 use quorate_wire::{Cluster, ClusterId};
 
 use crate::error::{NodeError, NodeErrorKind};
@@ -36,6 +37,8 @@ pub struct Settings {
     pub waiting: Waiting,
     /// The core that the main thread is pinned to.
     pub core: Option<usize>,
+    /// How the workers' requests are ordered.
+    pub parallel: EngineKind,
     /// The size of the flight recorder, in bytes.
     pub recording_bytes: usize,
     /// The values that the file gives to shared settings, as they are written there.
@@ -70,6 +73,7 @@ impl Settings {
             state_memory_max: 1 << 30,
             waiting: Waiting::default(),
             core: None,
+            parallel: EngineKind::GroupIndex,
             recording_bytes: 0,
             written: BTreeMap::new(),
         }

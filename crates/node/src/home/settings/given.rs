@@ -12,8 +12,17 @@ use super::value::Value;
 use crate::error::{NodeError, NodeErrorKind};
 
 /// Keys of a node that are not settings of the protocol. Those of the file system are not either.
-const OF_THE_NODE: &[&str] =
-    &["service", "key_interval", "log_bytes_max", "state_memory_max", "poll", "core", "recording"];
+const OF_THE_NODE: &[&str] = &[
+    "service",
+    "key_interval",
+    "log_bytes_max",
+    "state_memory_max",
+    "poll",
+    "core",
+    "workers",
+    "parallel",
+    "recording",
+];
 
 /// Returns `config` with the given settings. The result obeys every rule.
 ///

@@ -2,7 +2,9 @@
 //! example of each.
 
 use quorate_fs::settings::Atime;
-use quorate_pbft::config::{Durability, Replier, RequestAuth};
+use quorate_pbft::config::{Durability, Replier, RequestAuth, WORKERS_MAX};
+
+use quorate_service::parallel::EngineKind;
 
 use super::exports;
 use super::fields::Settings;
@@ -227,6 +229,21 @@ keys! {
     node "core" = "\"any\"", "\"any\", or the number of a core",
         "The core that the node's main thread is pinned to.",
         |s, v| s.core = if v.text() == Some("any") { None } else { Some(usize::try_from(v.number()?).ok()?) };
+    replica "workers" = "1", "1 to 128",
+        "Threads that run long operations, several at a time. 1: requests are executed one after the other. More than 1\n\
+         needs tentative = false. Replicas may differ.",
+        |s, v| s.config.workers = v.number().filter(|count| (1..=WORKERS_MAX).contains(count))?;
+    replica "parallel" = "\"keys\"", "\"keys\", \"matrix\", \"sequential\" or \"free\"",
+        "With workers: how the replica finds out which requests wait for others. keys: by the keys that the service\n\
+         declares. matrix: the same, compared with every pending request. sequential: each waits for the one before.\n\
+         free: none waits, and those that should have are executed again. Replicas may differ.",
+        |s, v| s.parallel = match v.text()? {
+            "keys" => EngineKind::GroupIndex,
+            "matrix" => EngineKind::Matrix,
+            "sequential" => EngineKind::Sequential,
+            "free" => EngineKind::Free,
+            _ => return None,
+        };
     replica "recording" = "\"0B\"", "a size, 0B for none",
         "Size of the flight recorder, which keeps the replica's inputs since its start in memory. They are written to\n\
          the file `recording` when the replica stops. `quorate sim replay --recording FILE` replays them.",

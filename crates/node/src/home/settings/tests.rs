@@ -58,6 +58,9 @@ fn a_wrong_value_is_shown_with_what_was_expected() {
         ("request_timeout_min = 100", "expected a duration, at least 1ms (default \"100ms\")"),
         ("pipeline = -1", "expected batches, 1 to 64 (default 8)"),
         ("batch_requests_max = 70000", "expected requests, 1 to 1024"),
+        ("workers = 0", "expected 1 to 128 (default 1)"),
+        ("workers = 129", "expected 1 to 128 (default 1)"),
+        ("parallel = \"no\"", "expected \"keys\", \"matrix\", \"sequential\" or \"free\""),
     ] {
         let trouble = parse(line).unwrap_err();
         assert_eq!(trouble.kind, NodeErrorKind::Value, "{line}");
@@ -71,6 +74,13 @@ fn a_broken_rule_and_a_broken_file_are_told_with_their_line() {
     let trouble = parse("\n\nwindow = 100").unwrap_err();
     assert_eq!(trouble.kind, NodeErrorKind::Rule);
     assert_eq!(trouble.to_string(), "window = 100: at least twice checkpoint_interval\n  --> node.toml:3");
+    let trouble = parse("workers = 8").unwrap_err();
+    let says = "workers = 8: tentative must be false, because workers execute committed batches only (PX-7)";
+    assert_eq!(
+        (trouble.kind, trouble.to_string()),
+        (NodeErrorKind::Rule, format!("{says}\n  --> node.toml:1"))
+    );
+    assert_eq!(parse("workers = 8\ntentative = false").unwrap().config.workers, 8);
     let trouble = parse("window = ").unwrap_err();
     assert_eq!(trouble.kind, NodeErrorKind::Unreadable);
     assert!(trouble.to_string().contains("node.toml:1"), "{trouble}");

@@ -351,6 +351,14 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
     }
     found.counters = runs.counters();
     found.wrong = runs.wrong().len();
+    for wrong in runs.wrong() {
+        // The one that was missed came first, and the two share no key by their declarations.
+        let keys = |declared: &Declared| declared.keys.clone().unwrap_or_default();
+        let shared = keys(&wrong.request).into_iter().any(|key| keys(&wrong.other).contains(&key));
+        if shared || wrong.other.position >= wrong.request.position {
+            return Err(format!("{wrong}"));
+        }
+    }
     Ok(found)
 }
 

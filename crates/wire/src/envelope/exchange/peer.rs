@@ -81,6 +81,8 @@ pub(super) struct Peer {
     confirmed: bool,
     /// It has named one of its generations that we lack.
     missed: bool,
+    /// Its last NEW-KEY said that it lacks our share.
+    lacks_ours: bool,
     /// When the pending NEW-KEY for it may be sent.
     due: Option<u64>,
     /// It is sent no NEW-KEY before this time.
@@ -126,6 +128,16 @@ impl Peer {
     pub(super) fn start_generation(&mut self, own: u32) {
         self.confirmed = false;
         self.retain(own);
+    }
+
+    /// Notes whether it has said in its NEW-KEY that it lacks our share.
+    pub(super) fn note_want(&mut self, wants: bool) {
+        self.lacks_ours = wants;
+    }
+
+    /// Returns whether both sides have what they need to check what the other one sends, as far as we know.
+    pub(super) fn is_ready(&self) -> bool {
+        self.share.is_some() && (self.confirmed || !self.lacks_ours)
     }
 
     /// Notes that it has named its generation `theirs`.

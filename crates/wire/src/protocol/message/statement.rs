@@ -103,6 +103,31 @@ pub struct TransferStats {
     pub since_start: (u64, u64),
 }
 
+/// What a replica's workers have done since it started (PX-A).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// The number of workers.
+    pub workers: u64,
+    /// Runs on cells that were started.
+    pub starts: u64,
+    /// The runs that were under way when one was started, itself included: the sum of all starts.
+    pub at_once: u64,
+    /// The most runs that were under way at once.
+    pub most: u64,
+    /// Runs on cells that were finished.
+    pub runs: u64,
+    /// Requests that ran again when they settled.
+    pub again: u64,
+    /// Requests that ran on pages only.
+    pub on_pages: u64,
+    /// Replies that left before their requests settled.
+    pub early: u64,
+    /// Times that settling waited for a page that could not be read.
+    pub parked: u64,
+    /// Requests whose result shows that the service's declarations are wrong.
+    pub wrong_rules: u64,
+}
+
 /// STATEMENT: a replica's answer to PROBE. At most 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag on the wire")]
@@ -136,6 +161,8 @@ pub struct Statement {
     pub transfer: (u64, u64),
     /// What its last transfer has moved, or moves. None: it has fetched no state since it started.
     pub moved: Option<TransferStats>,
+    /// What its workers have done. None: it executes one request after the other.
+    pub workers: Option<WorkerStats>,
     /// Views that it has left since it started.
     pub view_changes: u64,
     /// Requests that it has executed since it started.
@@ -181,7 +208,8 @@ impl Statement {
         out.u64(self.high.0);
         let (left, fetches, rejoins) = (self.in_view_change, self.transferring, self.rejoining);
         let has_moved = self.moved.is_some();
-        let flags = [left, fetches, rejoins, has_moved, self.disk_full, !self.settings.is_empty()];
+        let (has_workers, has_settings) = (self.workers.is_some(), !self.settings.is_empty());
+        let flags = [left, fetches, rejoins, has_moved, self.disk_full, has_workers, has_settings];
         out.u8(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         out.count8(self.checkpoints.len());
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
@@ -192,6 +220,9 @@ impl Statement {
         }
         if let Some(moved) = &self.moved {
             put_moved(moved, out);
+        }
+        if let Some(workers) = &self.workers {
+            put_workers(workers, out);
         }
         out.u64(self.uptime_ms);
         out.u8(self.keeps.to_wire());
@@ -225,7 +256,7 @@ impl Statement {
             let (nonce, view, executed) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
             let (committed, stable) = (SeqNum(r.u64()?), take_checkpoint(r)?);
             let (low, high, flags) = (SeqNum(r.u64()?), SeqNum(r.u64()?), r.u8()?);
-            if flags > 63 {
+            if flags > 127 {
                 return Err(DecodeError::NotCanonical);
             }
             let checkpoints = take_list(r.count8(STATED_CHECKPOINTS_MAX)?, || take_checkpoint(r))?;
@@ -233,6 +264,7 @@ impl Statement {
             let (transfer, view_changes, requests) = ((r.u64()?, r.u64()?), r.u64()?, r.u64()?);
             let (memory_bytes, disk) = (r.u64()?, (r.u64()?, r.u64()?));
             let moved = (flags & 8 != 0).then(|| take_moved(r)).transpose()?;
+            let workers = (flags & 32 != 0).then(|| take_workers(r)).transpose()?;
             let uptime_ms = r.u64()?;
             let (keeps, fsync_p99_us) = (Keeps::from_wire(r.u8()?)?, r.u32()?);
             let (key_age_ms, recovered_ms) = (r.u64()?, r.u64()?);
@@ -246,10 +278,10 @@ impl Statement {
             increasing(contradictions.iter().map(|contradiction| contradiction.by))?;
             let (clock_ms, lanes) = (r.u64()?, (r.u32()?, r.u32()?));
             let version = take_text(r, VERSION_BYTES_MAX)?;
-            let count = if flags & 32 != 0 { r.count8(STATED_SETTINGS_MAX)? } else { 0 };
+            let count = if flags & 64 != 0 { r.count8(STATED_SETTINGS_MAX)? } else { 0 };
             let settings = take_list(count, || r.u16())?;
             // Without any, the flag is not set: a statement has one form.
-            if settings.is_empty() != (flags & 32 == 0) {
+            if settings.is_empty() != (flags & 64 == 0) {
                 return Err(DecodeError::NotCanonical);
             }
             let (in_view_change, transferring, rejoining) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
@@ -268,6 +300,7 @@ impl Statement {
                 checkpoints,
                 transfer,
                 moved,
+                workers,
                 view_changes,
                 requests,
                 memory_bytes,
@@ -318,6 +351,29 @@ fn take_moved(r: &mut Reader<'_>) -> Decoded<TransferStats> {
     })
 }
 
+fn put_workers(stats: &WorkerStats, out: &mut Writer<'_>) {
+    let WorkerStats { workers, starts, at_once, most, runs, again, on_pages, early, parked, wrong_rules } =
+        *stats;
+    for number in [workers, starts, at_once, most, runs, again, on_pages, early, parked, wrong_rules] {
+        out.u64(number);
+    }
+}
+
+fn take_workers(r: &mut Reader<'_>) -> Decoded<WorkerStats> {
+    Ok(WorkerStats {
+        workers: r.u64()?,
+        starts: r.u64()?,
+        at_once: r.u64()?,
+        most: r.u64()?,
+        runs: r.u64()?,
+        again: r.u64()?,
+        on_pages: r.u64()?,
+        early: r.u64()?,
+        parked: r.u64()?,
+        wrong_rules: r.u64()?,
+    })
+}
+
 fn put_text(text: &str, out: &mut Writer<'_>) {
     out.count8(text.len());
     out.bytes(text.as_bytes());
@@ -332,4 +388,33 @@ fn take_text(r: &mut Reader<'_>, max: u8) -> Decoded<String> {
         return Err(DecodeError::NotCanonical);
     }
     Ok(bytes.iter().map(|byte| char::from(*byte)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A statement has the figures of workers if there are any.
+    #[test]
+    fn a_statement_may_tell_of_workers() {
+        let stats = WorkerStats {
+            workers: 8,
+            starts: 70,
+            at_once: 200,
+            most: 7,
+            runs: 69,
+            again: 3,
+            on_pages: 2,
+            early: 60,
+            parked: 1,
+            wrong_rules: 4,
+        };
+        let len = |workers| {
+            let (statement, mut body) = (Statement { workers, ..Statement::default() }, Vec::new());
+            statement.encode(&mut Writer::new(&mut body));
+            assert_eq!(Statement::decode(&body).unwrap(), statement);
+            body.len()
+        };
+        assert_eq!(len(Some(stats)), len(None) + 80);
+    }
 }

@@ -1,0 +1,63 @@
+//! Parallel execution: what it costs, and what it gains [CBASE04 §6].
+//!
+//! | Question | Module | In the paper |
+//! |---|---|---|
+//! | what do workers cost where they gain nothing? | [`overhead`] | Figure 4 |
+//! | does throughput grow with the workers, and with the independent requests? | [`scale`] | Figure 5 |
+//! | do two workers use two cores? | [`cpu`] | |
+//!
+//! BASE is one worker with tentative execution, as in the paper. CBASE is several workers without it.
+
+pub mod cpu;
+pub mod overhead;
+pub mod scale;
+
+use anyhow::Result;
+
+use crate::arms::{Arm, Figure as Unit, Place, Plan};
+use crate::effort::Settings;
+use crate::load::{Op, Until};
+use crate::report::Row;
+use crate::setup::Setup;
+
+/// The name of the arm with one worker, as in the paper.
+const BASE: &str = "BASE";
+
+/// A cluster, and the numbers of clients of its points.
+struct Curve {
+    setup: Setup,
+    clients: Vec<u16>,
+}
+
+/// Measures the throughput of each curve with this operation, for `ms` milliseconds a point.
+fn throughput(
+    settings: Settings,
+    curves: &[Curve],
+    (op, hosts): (Op, usize),
+    (repeats, ms): (usize, u64),
+) -> Result<Vec<Row>> {
+    let mut plan = Plan::new(Unit::Throughput);
+    for Curve { setup, clients } in curves {
+        let arm = plan.arm(Arm::cluster(*setup, Place::Free(hosts))?);
+        for count in clients {
+            plan.point(arm, *count, Until::Ms(ms), op, None);
+        }
+    }
+    plan.run(settings, repeats)
+}
+
+/// Returns the rows of a variant.
+fn of<'r>(rows: &'r [Row], variant: &str) -> impl Iterator<Item = &'r Row> {
+    let variant = variant.to_owned();
+    rows.iter().filter(move |row| row.variant == variant)
+}
+
+/// Returns the highest throughput of a variant.
+fn peak(rows: &[Row], variant: &str) -> f64 {
+    of(rows, variant).filter_map(|row| row.ops_per_s).fold(f64::NAN, f64::max)
+}
+
+/// Returns whether a figure is within 5 % of another.
+fn is_near(figure: f64, other: f64) -> bool {
+    (figure / other - 1.0).abs() <= 0.05
+}
