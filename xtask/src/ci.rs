@@ -78,19 +78,21 @@ pub(crate) fn docs(args: &[String]) -> Result<()> {
 /// it depends on, so that nearly everything would be built once more.
 pub(crate) fn build(args: &[String]) -> Result<()> {
     no_arguments("build", args)?;
-    run(&mut cargo(&["test", "--workspace", "--locked", "--no-run", "--features", FEATURES]))
+    run(&mut cargo(&["test", "--workspace", "--locked", "--no-run", "--features", FEATURES]))?;
+    // A test of the documents runs this example as a program.
+    built("--example", "bank").map(drop)
 }
 
 /// Builds one program as it is built for the tests, and returns the command that starts it. `kind` is `--bin` or
 /// `--example`.
-fn built(kind: &str, name: &str) -> Result<Command> {
+pub(crate) fn built(kind: &str, name: &str) -> Result<Command> {
     run(&mut cargo(&["build", "--workspace", "--locked", "--features", FEATURES, kind, name]))?;
     let folder = if kind == "--example" { "debug/examples" } else { "debug" };
     Ok(Command::new(target()?.join(folder).join(name)))
 }
 
 /// The directory that cargo builds into.
-fn target() -> Result<PathBuf> {
+pub(crate) fn target() -> Result<PathBuf> {
     let text = read(&mut cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
     let all: serde_json::Value =
         serde_json::from_str(&text).context("cargo metadata printed something else")?;

@@ -6,6 +6,7 @@
 mod api;
 mod ci;
 mod deny;
+mod redis;
 mod rust;
 mod tidy;
 mod tree;
@@ -25,7 +26,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below except mutants, soak and kernel (fuzz only briefly), fastest failures first",
+        help: "everything below except mutants, soak, kernel and redis (fuzz only briefly), fastest failures first",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
@@ -81,6 +82,12 @@ const TASKS: &[Task] = &[
                integrity --runs N|A-B --seconds N (default 24, 60); postmark|andrew compare servers (--help after \
                the name). --program FILE runs that program instead of building one; --dir DIR holds the clusters",
         run: ci::kernel,
+    },
+    Task {
+        name: "redis",
+        help: "the usual calls of redis-py, node-redis and ioredis, on the RESP gateway and on a Redis server; installs \
+               these clients below target/",
+        run: redis::redis,
     },
 ];
 

@@ -150,7 +150,7 @@ fn shapes(row: &Row) -> Vec<Shape> {
         .map(|ns| Shape::at_most(format!("{variant}: under 400 ns per received message"), ns, NS_MAX, "ns"));
     let most = row.allocations_per_op.iter().copied().reduce(f64::max).map(|most| {
         let name = format!("{variant}: at most one allocation for two ordered 0/0 at each replica");
-        Shape::at_most(name, most, ALLOCATIONS_MAX, "allocations")
+        Shape::at_most(name, most, ALLOCATIONS_MAX, "allocations").counted()
     });
     time.into_iter().chain(most).collect()
 }

@@ -13,13 +13,17 @@ const OTHERS_MAX: f64 = 10.0;
 
 /// Returns one line about an experiment.
 pub fn summary(report: &Report) -> String {
-    let [held, not, neither] = counts(std::slice::from_ref(report));
-    let cannot = if neither > 0 { format!(", {neither} cannot be compared") } else { String::new() };
-    format!("{}: {held} held, {not} not held{cannot} ({:.0} s)", report.experiment, report.machine.seconds)
+    let [held, not, neither, unjudged] = counts(std::slice::from_ref(report));
+    let some = |count, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    let (cannot, busy) = (some(neither, "cannot be compared"), some(unjudged, "cannot be judged"));
+    format!(
+        "{}: {held} held, {not} not held{cannot}{busy} ({:.0} s)",
+        report.experiment, report.machine.seconds
+    )
 }
 
-fn counts(reports: &[Report]) -> [usize; 3] {
-    [Verdict::Held, Verdict::NotHeld, Verdict::NotComparable]
+fn counts(reports: &[Report]) -> [usize; 4] {
+    [Verdict::Held, Verdict::NotHeld, Verdict::NotComparable, Verdict::NotJudged]
         .map(|verdict| reports.iter().map(|report| report.count(verdict)).sum())
 }
 
@@ -30,9 +34,9 @@ fn missing(reports: &[Report]) -> Vec<&'static str> {
 }
 
 fn totals(reports: &[Report]) -> String {
-    let [held, not, neither] = counts(reports);
+    let [held, not, neither, unjudged] = counts(reports);
     format!(
-        "{held} of {} statements held, {not} not held, {neither} cannot be compared; {} of {} experiments were run",
+        "{held} of {} statements held, {not} not held, {neither} cannot be compared, {unjudged} cannot be judged; {} of {} experiments were run",
         held + not + neither,
         reports.len(),
         EXPERIMENTS.len()
@@ -105,7 +109,7 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Held => "held",
         Verdict::NotHeld => "not",
-        Verdict::NotComparable => "neither",
+        Verdict::NotComparable | Verdict::NotJudged => "neither",
     }
 }
 
@@ -113,7 +117,7 @@ fn sign(verdict: Verdict) -> String {
     let sign = match verdict {
         Verdict::Held => "✓",
         Verdict::NotHeld => "✗",
-        Verdict::NotComparable => "–",
+        Verdict::NotComparable | Verdict::NotJudged => "–",
     };
     format!("{sign} {}", verdict.in_words())
 }

@@ -2,7 +2,7 @@
 
 mod cell;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,16 @@ impl Report {
     /// Returns whether every shape holds that can be compared.
     pub fn holds(&self) -> bool {
         self.count(Verdict::NotHeld) == 0
+    }
+
+    /// Leaves the measured statements unjudged if other programs used too much of the machine.
+    #[must_use]
+    pub fn judged(mut self) -> Self {
+        let timed = |row: &Row| row.cell.as_ref().is_none_or(|cell| cell.model.starts_with("sockets"));
+        if self.machine.others_percent > OTHERS_JUDGED_MAX && self.rows.iter().any(timed) {
+            self.shapes.iter_mut().filter(|shape| !shape.counted).for_each(|shape| shape.judged = false);
+        }
+        self
     }
 
     /// Returns the number of shapes with this verdict.
@@ -175,6 +185,7 @@ pub struct Row {
 
 /// A statement, and whether it holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key of the JSON, or decides about one")]
 pub struct Shape {
     /// The statement.
     pub name: String,
@@ -185,6 +196,12 @@ pub struct Shape {
     /// False: it needs something that is missing here; the evidence says what.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub comparable: bool,
+    /// False: other programs used too much of the machine.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub judged: bool,
+    /// It does not depend on time: it counts, or its run was simulated.
+    #[serde(skip)]
+    counted: bool,
 }
 
 /// The verdict on a statement.
@@ -196,7 +213,12 @@ pub enum Verdict {
     NotHeld,
     /// It cannot be compared here.
     NotComparable,
+    /// Other programs used too much of the machine.
+    NotJudged,
 }
+
+/// Above this share of the machine that other programs use, in percent, a measured statement cannot be judged.
+pub(crate) const OTHERS_JUDGED_MAX: f64 = 20.0;
 
 impl Verdict {
     /// Returns it as text.
@@ -205,6 +227,7 @@ impl Verdict {
             Self::Held => "held",
             Self::NotHeld => "not held",
             Self::NotComparable => "cannot be compared",
+            Self::NotJudged => "cannot be judged",
         }
     }
 }
@@ -221,7 +244,31 @@ fn is_yes(value: &bool) -> bool {
 impl Shape {
     /// Returns a statement.
     pub fn new(name: impl Into<String>, held: bool, evidence: impl Into<String>) -> Self {
-        Self { name: name.into(), held, evidence: evidence.into(), comparable: true }
+        Self {
+            name: name.into(),
+            held,
+            evidence: evidence.into(),
+            comparable: true,
+            judged: true,
+            counted: false,
+        }
+    }
+
+    /// Returns a statement about a gain: more than none, and not more than `most`. A larger one is no good news: then one
+    /// of its sides is wrong.
+    pub fn gain(name: impl Into<String>, value: f64, most: f64, evidence: impl Into<String>) -> Self {
+        let (mut evidence, held) = (evidence.into(), value > 0.0 && value <= most);
+        if value > most {
+            // Writing to a string does not fail.
+            let _ = write!(evidence, "; more than {most:.0} cannot be right: look at both sides");
+        }
+        Self::new(name, held, evidence)
+    }
+
+    /// Returns it as a statement that does not depend on the load of the machine.
+    #[must_use]
+    pub fn counted(self) -> Self {
+        Self { counted: true, ..self }
     }
 
     /// Returns a statement that cannot be compared here, with the reason.
@@ -231,10 +278,11 @@ impl Shape {
 
     /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
-        match (self.comparable, self.held) {
-            (false, _) => Verdict::NotComparable,
-            (true, true) => Verdict::Held,
-            (true, false) => Verdict::NotHeld,
+        match (self.comparable, self.judged, self.held) {
+            (false, ..) => Verdict::NotComparable,
+            (true, false, _) => Verdict::NotJudged,
+            (true, true, true) => Verdict::Held,
+            (true, true, false) => Verdict::NotHeld,
         }
     }
 
@@ -356,5 +404,40 @@ impl Report {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_that_is_too_large_does_not_hold() {
+        let of = |value| Shape::gain("faster", value, 50.0, format!("-{value:.0} %"));
+        assert_eq!([0.0, 27.0, 50.0].map(|value| of(value).held), [false, true, true]);
+        let absurd = of(98.0);
+        assert!(!absurd.held && absurd.evidence.starts_with("-98 %; more than 50 "), "{absurd:?}");
+        assert!(!of(f64::NAN).held);
+    }
+
+    #[test]
+    fn nothing_that_was_timed_is_judged_on_a_busy_machine() {
+        let verdicts = |others, rows: Vec<Row>| {
+            let mut report = Report::new("echo", "a test", Machine::look("none"));
+            report.machine.others_percent = others;
+            report.rows = rows;
+            report.shapes = vec![
+                Shape::new("timed", true, ""),
+                Shape::new("counted", false, "").counted(),
+                Shape::incomparable("elsewhere", ""),
+            ];
+            report.judged().shapes.iter().map(Shape::verdict).collect::<Vec<_>>()
+        };
+        let simulated =
+            Row { cell: Some(Cell { model: "simulated".to_owned(), ..Cell::default() }), ..Row::default() };
+        let (held, others) = (Verdict::Held, [Verdict::NotHeld, Verdict::NotComparable]);
+        assert_eq!(verdicts(19.0, vec![Row::default()]), [&[held][..], &others].concat());
+        assert_eq!(verdicts(21.0, vec![Row::default()]), [&[Verdict::NotJudged][..], &others].concat());
+        assert_eq!(verdicts(21.0, vec![simulated]), [&[held][..], &others].concat());
     }
 }

@@ -235,7 +235,7 @@ impl RunBench {
             write_json(&out.join(format!("{}.json", experiment.name)), &report)?;
         }
         self.draw(experiment, &report)?;
-        verdict(report.count(Verdict::NotHeld), report.shapes.len())
+        verdict(&[report])
     }
 
     fn cable(&self) -> Option<Cable> {
@@ -264,6 +264,7 @@ impl RunBench {
             .map_err(|error| Failure::new(Code::Experiment, format!("{}: {error:#}", experiment.name)))?;
         report.effort = effort;
         report.machine = report.machine.finished();
+        report = report.judged();
         if let Some(cable) = cable {
             let on_sockets = |row: &quorate_bench::Row| {
                 row.cell.as_ref().is_some_and(|cell| cell.model.starts_with("sockets"))
@@ -282,7 +283,7 @@ impl RunBench {
         let out = self.out.as_deref().unwrap_or(Path::new("bench-results"));
         fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
         let (begin, mut seconds) = (Instant::now(), 0.0);
-        let (mut broken, mut all, mut failed) = (0, 0, Vec::new());
+        let (mut reports, mut failed) = (Vec::new(), Vec::new());
         let count = EXPERIMENTS.len();
         for (index, experiment) in EXPERIMENTS.iter().enumerate() {
             let path = out.join(format!("{}.json", experiment.name));
@@ -314,12 +315,11 @@ impl RunBench {
             };
             seconds = begin.elapsed().as_secs_f64();
             self.draw(experiment, &report)?;
-            broken += report.count(Verdict::NotHeld);
-            all += report.shapes.len();
             out::line(page::summary(&report));
             for shape in report.shapes.iter().filter(|shape| shape.verdict() == Verdict::NotHeld) {
                 out::line(format!("  not held: {} ({})", shape.name, shape.evidence));
             }
+            reports.push(report);
         }
         write_page(out)?;
         if !failed.is_empty() {
@@ -327,7 +327,7 @@ impl RunBench {
             return Err(Failure::new(Code::Experiment, what)
                 .next("run the command again: the other results are kept"));
         }
-        verdict(broken, all)
+        verdict(&reports)
     }
 
     fn draw(&self, experiment: &Experiment, report: &Report) -> Result<(), Failure> {
@@ -399,11 +399,24 @@ fn write_page(directory: &Path) -> Result<usize, Failure> {
     Ok(reports.len())
 }
 
-fn verdict(broken: usize, all: usize) -> CommandResult {
-    if broken == 0 {
-        return Ok(ExitCode::SUCCESS);
+/// Success only if every statement that can be compared was judged and holds.
+fn verdict(reports: &[Report]) -> CommandResult {
+    let count = |verdict| -> usize { reports.iter().map(|report| report.count(verdict)).sum() };
+    let all: usize = reports.iter().map(|report| report.shapes.len()).sum();
+    let (broken, unjudged) = (count(Verdict::NotHeld), count(Verdict::NotJudged));
+    let busy = "other programs used more than a fifth of the machine: stop them, and run it again";
+    match (broken, unjudged) {
+        (0, 0) => Ok(ExitCode::SUCCESS),
+        (0, _) => {
+            Err(Failure::new(Code::Bound, format!("{unjudged} of {all} statements cannot be judged"))
+                .next(busy))
+        }
+        (_, 0) => Err(Failure::new(Code::Bound, format!("{broken} of {all} statements do not hold"))),
+        _ => {
+            let what = format!("{broken} of {all} statements do not hold, {unjudged} cannot be judged");
+            Err(Failure::new(Code::Bound, what).next(busy))
+        }
     }
-    Err(Failure::new(Code::Bound, format!("{broken} of {all} statements do not hold")))
 }
 
 fn read_json(path: &Path) -> Option<Report> {

@@ -43,7 +43,8 @@ codes! {
          node.toml of every node. To change the port of a client, change `listen` in its node.toml, and repeat\n\
          `quorate add-client` for it. Status 2.";
     Rule = "Q004": "conflicting settings",
-        "A setting conflicts with another setting or with a rule. The error names the key, its value and the rule.\n\n\
+        "A setting conflicts with another setting or with a rule. The error names the key, its value and the rule.\n\
+         Settings that must be the same at every node are in cluster.toml: node.toml must not have another value.\n\n\
          The most common rule is n >= 3f + 1: n replicas tolerate f Byzantine ones only if n is large enough. So f = 1\n\
          needs 4 replicas, and f = 2 needs 7. Change one of the settings. Status 2.";
     Scenario = "Q005": "no such scenario",
@@ -62,8 +63,8 @@ codes! {
          with the seed. Status 1.";
     Setting = "Q009": "no such setting",
         "A settings key is unknown or missing. The error names the nearest existing key. For a node, the keys are in\n\
-         node.toml, where `quorate init` writes each one with a description. For a simulation, they are listed by\n\
-         `quorate sim run --help`. Unknown keys are never ignored. Status 2.";
+         node.toml and cluster.toml, where `quorate init` writes each one with a description. For a simulation, they\n\
+         are listed by `quorate sim run --help`. Unknown keys are never ignored. Status 2.";
     Absent = "Q010": "not found in this run",
         "The run has no such step, replica or request. The step may come after the last one of the run. Check the\n\
          number, or replay the run without the filter. Status 2.";
@@ -82,7 +83,8 @@ codes! {
     Bound = "Q015": "a statement of an experiment does not hold",
         "A measured figure is outside its bound. The output names the statement, the figure and the bound. A busy\n\
          machine or too few cores can be the cause: check the load and the pinning in the output, and repeat the\n\
-         run on an idle machine. Status 1.";
+         run on an idle machine. If other programs used more than 20 % of the machine, statements about measured\n\
+         times cannot be judged, whether they hold or not. Status 1.";
     Experiment = "Q016": "an experiment could not run",
         "A process of the experiment failed, or the machine lacks something that it needs. The error says which.\n\
          Install what is missing, and run the experiment again. Status 1.";
@@ -188,7 +190,7 @@ codes! {
          read and remove files.\n\n\
          The limits are fixed when the cluster first starts. To raise them, copy the files to a new cluster. Status 1.";
     Denied = "Q056": "file permission denied",
-        "The replicas check permissions, for your user and groups on this machine. The setting fs_exports in node.toml can\n\
+        "The replicas check permissions, for your user and groups on this machine. The setting fs_exports in cluster.toml can\n\
          restrict them further: it can make root an ordinary user, an export read-only, or admit only some networks. The\n\
          address of a client is `listen` in its node.toml. Nothing was changed. Status 1.";
     OtherState = "Q062": "state in the format of an earlier version",

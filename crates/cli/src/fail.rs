@@ -41,10 +41,10 @@ impl fmt::Display for Failure {
         if let Some(place) = &self.place {
             write!(f, "\n  --> {place}")?;
         }
-        if let Some(next) = &self.next {
-            write!(f, "\n  do: {next}")?;
+        match &self.next {
+            Some(next) => write!(f, "\n  do: {next}"),
+            None => write!(f, "\n  do: quorate explain {}", self.code),
         }
-        Ok(())
     }
 }
 

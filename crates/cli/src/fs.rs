@@ -35,8 +35,8 @@ pub(crate) struct Fs {
     /// The client's directory, made by `quorate init`; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
-    /// Export to use: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the address in the
-    /// client's node.toml must be in one of them
+    /// Export to use: one of `fs_exports` in cluster.toml. If the export lists networks, the address in the client's
+    /// node.toml must be in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for the answer to an operation, such as 500ms or 10s
@@ -361,18 +361,16 @@ pub(crate) fn failed(error: &FilesError, path: &str) -> Failure {
         ),
         FilesError::Nfs(Stat::DQuot) => (
             Code::NoRoom,
-            "remove files that you own: fs_quota_bytes and fs_quota_inodes in node.toml are the limits",
+            "remove files that you own: fs_quota_bytes and fs_quota_inodes in cluster.toml are the limits",
         ),
         FilesError::Nfs(Stat::Access | Stat::Perm) | FilesError::Mount(MountStat::Access) => (
             Code::Denied,
-            "check the permissions with quorate fs ls -l, and root_squash and the networks in fs_exports in node.toml",
+            "check the permissions with quorate fs ls -l, and root_squash and the networks in fs_exports in cluster.toml",
         ),
         FilesError::Nfs(Stat::RoFs) => {
-            (Code::Denied, "use an --export that is rw in fs_exports in node.toml")
+            (Code::Denied, "use an --export that is rw in fs_exports in cluster.toml")
         }
-        FilesError::Mount(_) => {
-            (Code::NoFile, "use an --export that fs_exports in the replicas' node.toml lists")
-        }
+        FilesError::Mount(_) => (Code::NoFile, "use an --export that fs_exports in cluster.toml lists"),
         FilesError::Nfs(Stat::NoEnt | Stat::NotDir) => {
             (Code::NoFile, "list the directory with quorate fs ls")
         }

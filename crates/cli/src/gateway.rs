@@ -70,7 +70,7 @@ fn command(row: &'static GatewayRow) -> Command {
                 .long("listen")
                 .value_name("ADDR")
                 .default_value(row.address().to_string())
-                .value_parser(value_parser!(SocketAddr))
+                .value_parser(values::address)
                 .help(format!("Address for {}, IP:PORT", row.users)),
         )
         .arg(
@@ -206,7 +206,7 @@ impl Args for Addresses {
                     .long(row.name)
                     .value_name("ADDR")
                     .default_value(row.address().to_string())
-                    .value_parser(value_parser!(SocketAddr))
+                    .value_parser(values::address)
                     .help(format!("Address of the {} gateway, for {users}, IP:PORT", row.protocol)),
             )
         })

@@ -11,12 +11,10 @@ use quorate_node::settings::ServiceName;
 use quorate_node::{CallError, Caller};
 use quorate_service::kv::{Answer, Failure as Refusal, Operation};
 
-use crate::fail::CommandResult;
+use crate::code::Code;
+use crate::fail::{CommandResult, Failure};
 use crate::node::open_client;
 use crate::values;
-
-/// The status where nobody has answered.
-const SILENT: u8 = 3;
 
 /// Read and write keys, one operation per line
 ///
@@ -74,11 +72,13 @@ impl Kv {
                 break;
             }
         }
-        Ok(match (silent && !answered, failed) {
-            (true, _) => ExitCode::from(SILENT),
-            (false, true) => ExitCode::FAILURE,
-            (false, false) => ExitCode::SUCCESS,
-        })
+        if silent && !answered {
+            let what = "the cluster answered no operation";
+            return Err(Failure::new(Code::Unreachable, what)
+                .at(self.dir.display().to_string())
+                .next("start the missing replicas; `quorate status` names them"));
+        }
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 

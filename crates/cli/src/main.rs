@@ -14,6 +14,7 @@ mod gateway;
 mod kv;
 mod liar;
 mod local;
+mod log;
 mod mount;
 mod node;
 mod out;
@@ -146,7 +147,9 @@ fn usage(error: &clap::Error) -> Failure {
             no_such("command", &typed, &commands(&Cli::command()))
         }
         ErrorKind::UnknownArgument => {
-            let flags = flags(&Cli::command());
+            let mut flags = flags(&Cli::command());
+            // Of two names that are equally near, the longer one: a letter is left out more often than changed.
+            flags.sort_by_key(|flag| std::cmp::Reverse(flag.len()));
             if flags.contains(&argument) {
                 return Failure::new(Code::Usage, format!("this command has no flag `{argument}`"))
                     .next("see --help");
@@ -251,7 +254,7 @@ mod tests {
         let says = says("quorate sim run --seed 0xzz");
         assert_eq!(
             says,
-            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>"
+            "error Q002: `0xzz`: expected a whole number, such as 7 or 0x2f81\n  --> --seed <S>\n  do: quorate explain Q002"
         );
     }
 

@@ -52,8 +52,8 @@ pub(crate) struct Mount {
     /// Existing directory to mount on
     #[arg(value_name = "DIR")]
     on: PathBuf,
-    /// Export to mount: one of `fs_exports` in the replicas' node.toml. If the export lists networks, the address in the
-    /// client's node.toml must be in one of them
+    /// Export to mount: one of `fs_exports` in cluster.toml. If the export lists networks, the address in the client's
+    /// node.toml must be in one of them
     #[arg(long, default_value = "/", value_name = "PATH")]
     export: String,
     /// Time to wait for an answer before a call fails, such as 500ms or 10s

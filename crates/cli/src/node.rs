@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::{Args, ValueEnum};
 use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
-use quorate_node::settings::ServiceName;
+use quorate_node::settings::{self, ServiceName};
 use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::liar::{self, Way};
-use crate::{out, values};
+use crate::{log, out, values};
 
 /// Create a new cluster: one directory for each node
 ///
 /// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
 ///
-/// Each directory holds node.toml (settings), cluster.toml (the public keys of all nodes) and the node's secret key.
-/// The file of the secret key has mode 0600. Copy each directory to its machine. Run `quorate replica --dir` with each
-/// directory of a replica. Run a gateway or another client program with each directory of a client.
+/// Each directory holds node.toml (the node's own settings), cluster.toml (the public keys of all nodes, and the
+/// settings that all nodes must have alike) and the node's secret key. The file of the secret key has mode 0600. Copy
+/// each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
+/// another client program with each directory of a client.
 ///
 /// Example:
 ///
@@ -37,12 +37,17 @@ pub(crate) struct Init {
     /// Number of Byzantine replicas to tolerate
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Addresses of the replicas, IP or IP:PORT. Give one address for each replica, or one for all (default: this machine)
+    /// Addresses of the replicas, IP, IP:PORT or a name. Give one address for each replica, or one for all (default: this
+    /// machine). `init` looks up the address of a name
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create. Each gateway and each other client program needs a client of its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
+    /// Addresses of the clients, if they do not run on the machines of the replicas. Give one address for each client, or
+    /// one for all
+    #[arg(long, value_name = "ADDR", num_args = 1..)]
+    client_host: Vec<Host>,
     /// Service to replicate
     #[arg(long, value_parser = values::service(), default_value = "kv", value_name = "SERVICE")]
     service: ServiceName,
@@ -50,6 +55,10 @@ pub(crate) struct Init {
     /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
+    /// Another setting, such as window=4096. A setting that all nodes must have alike goes into cluster.toml, any other into
+    /// node.toml of each node that has it. Can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// Run one replica in the foreground
@@ -61,7 +70,8 @@ pub(crate) struct Init {
 /// is kept. When a replica starts after a possible loss, it fetches the state from the others, and does not vote before
 /// it has the state.
 ///
-/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug.
+/// The log goes to standard error. The variable `QUORATE_LOG` sets its level: error, warn, info (default) or debug. With
+/// `QUORATE_LOG_FORMAT=json`, each line is a JSON object.
 ///
 /// Example:
 ///
@@ -120,8 +130,11 @@ impl Init {
         let mut cluster = NewCluster::local(self.f);
         cluster.hosts.clone_from(&self.host);
         cluster.clients = self.clients;
+        cluster.client_hosts.clone_from(&self.client_host);
         cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
+        let set = self.set.iter().map(|text| settings::chosen(text).map_err(|trouble| trouble.at("--set")));
+        cluster.for_all = set.collect::<Result<_, _>>()?;
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();
@@ -151,13 +164,6 @@ pub(crate) fn required(dir: Option<&Path>) -> Result<&Path, Failure> {
     dir.ok_or_else(|| Failure::new(Code::Usage, "--dir <DIR> is missing").next("add it; --help describes it"))
 }
 
-/// Writes the log of this process to standard error, as much of it as `QUORATE_LOG` says.
-pub(crate) fn log_to_stderr() {
-    let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
-    let level = level.unwrap_or(LevelFilter::INFO);
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).init();
-}
-
 impl Replica {
     pub(crate) fn run(&self) -> CommandResult {
         if self.liar.as_deref() == Some("list") {
@@ -168,7 +174,7 @@ impl Replica {
         let dir = required(self.dir.as_deref())?;
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
-        log_to_stderr();
+        log::to_stderr();
         let node = ReplicaNode::open(dir)?;
         let settings = node.settings();
         let durability = format!("{:?}", settings.config.durability).to_lowercase();

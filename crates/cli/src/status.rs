@@ -13,7 +13,7 @@ use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
 use quorate_node::{descriptors, signals};
 
 use crate::fail::CommandResult;
-use crate::out;
+use crate::{out, values};
 
 /// How often the status is updated.
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) struct Status {
     #[arg(long)]
     watch: bool,
     /// Serve the status page and /metrics on IP:PORT until Ctrl-C. There is no password
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["json", "watch"])]
+    #[arg(long, value_parser = values::address, value_name = "ADDR", conflicts_with_all = ["json", "watch"])]
     serve: Option<SocketAddr>,
 }
 

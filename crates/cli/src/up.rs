@@ -80,7 +80,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// Address of the status page and /metrics, IP:PORT
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9640")]
+    #[arg(long, value_parser = values::address, value_name = "ADDR", default_value = "127.0.0.1:9640")]
     status: SocketAddr,
     /// What replicas write to disk. sync (default): everything, before they answer. async: everything, but they do not
     /// wait for the disk. memory: nothing. async and memory are for measurements. Only for a new cluster

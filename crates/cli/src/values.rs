@@ -1,5 +1,6 @@
 //! Parsers for values on the command line.
 
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -37,6 +38,13 @@ pub(crate) fn count(text: &str) -> Result<u64, String> {
 pub(crate) fn within<T: TryFrom<u32>, const MIN: u32, const MAX: u32>(text: &str) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| format!("must be {MIN} to {MAX}"))
+}
+
+/// Reads the address and the port of a socket. A name stands for its first address.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let resolved = || text.to_socket_addrs().ok()?.next();
+    let found = text.parse().ok().or_else(resolved);
+    found.ok_or_else(|| "expected IP:PORT, such as 127.0.0.1:6380 or [::1]:6380".to_owned())
 }
 
 /// Reads a duration: a whole number and its unit.

@@ -97,11 +97,11 @@ fn settings_that_differ_are_named() {
     );
 
     let change = |node: &str, lines: &str| {
-        let path = dir.path().join("c").join(node).join("node.toml");
+        let path = dir.path().join("c").join(node).join("cluster.toml");
         let toml = fs::read_to_string(&path).unwrap();
         let toml = lines.lines().fold(toml, |toml, line| {
             let key = line.split(' ').next().unwrap();
-            toml.replacen(&format!("# {key} = "), &format!("{line} # "), 1)
+            toml.replacen(&format!("\n{key} = "), &format!("\n{line} # "), 1)
         });
         fs::write(path, toml).unwrap();
     };
@@ -115,7 +115,7 @@ fn settings_that_differ_are_named() {
         text.contains(" replica-3  window = 1024, but 2048 at client-0, client-1, replica-0, "),
         "{text}"
     );
-    assert!(text.contains("do: set `window = 2048` in its node.toml and start it again"), "{text}");
+    assert!(text.contains("do: set `window = 2048` in its cluster.toml and start it again"), "{text}");
     assert!(
         text.contains(" replica-3  clients_max = 4096, but 65536 at replica-0, replica-1, replica-2\n"),
         "{text}"

@@ -1,7 +1,6 @@
 //! Mistakes, which are half of the first five minutes: one clear error each, with a code, and nothing damaged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -12,30 +11,13 @@ mod disk;
 #[allow(dead_code, reason = "shared with the tests that need more of it")]
 mod support;
 
-use support::{Dir, own_address, quorate};
+use support::{Dir, content, own_address, quorate};
 
 /// A new cluster in a directory; returns the directory of replica 1.
 fn cluster(dir: &Dir) -> PathBuf {
     let made = quorate(&["init", "--dir", &dir.join("c"), "--host", &own_address().to_string()]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     dir.path().join("c/replica-1")
-}
-
-/// Everything under a directory, with its modes.
-fn content(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(content(&path));
-        } else if !path.ends_with("lock") {
-            found.insert(
-                path.clone(),
-                (fs::metadata(&path).unwrap().permissions().mode(), fs::read(&path).unwrap()),
-            );
-        }
-    }
-    found
 }
 
 /// Tries to run the replica, and returns what it says: it fails with status 2, and has changed nothing.
@@ -60,24 +42,73 @@ fn change(path: &Path, from: &str, to: &str) {
 fn a_typing_error_in_node_toml() {
     let dir = Dir::new("typo");
     let replica = cluster(&dir);
-    change(&replica.join("node.toml"), "# checkpoint_interval = 128", "checkpoint_intervall = 128");
+    change(&replica.join("node.toml"), "# log_bytes_max = ", "log_byte_max = ");
     let says = refused(&replica);
-    assert!(says.starts_with("error Q009: unknown key `checkpoint_intervall`\n  --> "), "{says}");
-    assert!(says.contains("did you mean `checkpoint_interval`?"), "{says}");
+    assert!(says.starts_with("error Q009: unknown key `log_byte_max`\n  --> "), "{says}");
+    assert!(says.contains("did you mean `log_bytes_max`?"), "{says}");
     // The line, and the word underlined.
-    assert!(
-        says.contains(" | checkpoint_intervall = 128\n") && says.contains(" | ^^^^^^^^^^^^^^^^^^^^ did"),
-        "{says}"
-    );
+    assert!(says.contains(" | log_byte_max = ") && says.contains(" | ^^^^^^^^^^^^ did"), "{says}");
 }
 
 #[test]
 fn a_setting_that_breaks_a_rule() {
     let dir = Dir::new("rule");
     let replica = cluster(&dir);
-    change(&replica.join("node.toml"), "# window = 2048", "window = 200");
+    change(&replica.join("cluster.toml"), "window = 2048", "window = 200");
     let says = refused(&replica);
     assert!(says.starts_with("error Q004: window = 200: at least twice checkpoint_interval\n"), "{says}");
+    assert!(says.contains("cluster.toml:"), "{says}");
+}
+
+/// The settings that all nodes have alike are the cluster's. A node does not start with another value; with the same it
+/// does, and a cluster of an earlier version, which has them in `node.toml`, does too.
+#[test]
+fn a_setting_that_is_the_cluster_s() {
+    let dir = Dir::new("shared");
+    let set = ["--set", "window=1024", "--set", "poll=20us", "--set", "log_bytes_max=8MiB"];
+    let made = quorate(
+        &[&["init", "--dir", &dir.join("c"), "--host", &own_address().to_string()], &set[..]].concat(),
+    );
+    assert!(made.status.success(), "{made:?}");
+    let replica = dir.path().join("c/replica-1");
+    let text = |file: &str| fs::read_to_string(dir.path().join("c").join(file)).unwrap();
+    for node in ["replica-1", "client-1"] {
+        let (node, cluster) = (text(&format!("{node}/node.toml")), text(&format!("{node}/cluster.toml")));
+        assert!(
+            cluster.contains("\nwindow = 1024\n") && cluster.contains("\nservice = \"kv\"\n"),
+            "{cluster}"
+        );
+        assert!(node.contains("\npoll = \"20us\"\n") && !node.contains("window ="), "{node}");
+    }
+    assert!(text("replica-1/node.toml").contains("\nlog_bytes_max = \"8MiB\"\n"));
+    assert!(!text("client-1/node.toml").contains("log_bytes_max"));
+
+    let toml = text("replica-1/node.toml");
+    fs::write(replica.join("node.toml"), format!("window = 2048\n{toml}")).unwrap();
+    let says = refused(&replica);
+    let what = "error Q004: window = 2048: must be the same at every node, and cluster.toml says 1024\n";
+    assert!(says.starts_with(what) && says.contains("node.toml:1\n"), "{says}");
+    assert!(says.contains("do: remove the line, or change the setting in cluster.toml"), "{says}");
+    // It goes on to the next thing that is wrong.
+    fs::write(replica.join("node.toml"), format!("window = 1024\npipelin = 1\n{toml}")).unwrap();
+    assert!(refused(&replica).starts_with("error Q009: unknown key `pipelin`"));
+    let cluster = text("replica-1/cluster.toml");
+    let (before, _) = cluster.split_once("[settings]").unwrap();
+    fs::write(replica.join("cluster.toml"), before).unwrap();
+    fs::write(replica.join("node.toml"), format!("window = 2048\npipelin = 1\n{toml}")).unwrap();
+    assert!(refused(&replica).starts_with("error Q009: unknown key `pipelin`"));
+
+    for (set, says) in [
+        ("windov=1024", "error Q009: no setting `windov`. Nearest: window\n  --> --set\n"),
+        ("window=wide", "error Q002: window=wide: expected batches"),
+        ("window=200", "error Q004: window = 200: at least twice checkpoint_interval\n"),
+        ("window", "error Q002: `window`: expected KEY=VALUE"),
+    ] {
+        let output = quorate(&["init", "--dir", &dir.join("d"), "--set", set]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.starts_with(says) && !dir.path().join("d").exists(), "{text}");
+    }
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn a_browser_shows_the_verdict_and_every_replica() {
         let table = element(&dom, "table");
         assert_eq!(table.matches("<tr>").count(), 5, "a head and four replicas: {table}");
         assert_eq!(table.matches(">ok<").count(), 4, "{table}");
+        assert!(element(&dom, "todo").contains("What to do") && dom.contains("id=\"todo\" hidden"), "{dom}");
         assert!(dom.contains("data-ready=\"yes\"") && dom.contains("data-overflow=\"no\""), "{dom}");
         let mut pictures = Vec::new();
         for (theme, scheme) in [("dark", 0), ("light", 1)] {
@@ -141,6 +142,17 @@ fn a_browser_shows_the_verdict_and_every_replica() {
         element(&dom, "table").contains("no answer") && element(&dom, "troubles").contains("r2 silent"),
         "{dom}"
     );
+    // What it means, and the command that helps.
+    assert!(!dom.contains("id=\"todo\" hidden") && dom.contains("data-overflow=\"no\""), "{dom}");
+    let todo = element(&dom, "advice");
+    assert!(todo.contains("replica-2 is silent: check its process"), "{todo}");
+    assert!(todo.contains("quorate replica --dir replica-2</code><button"), "{todo}");
+    page.cluster.kill(1);
+    page.wait_for("/api/v1/status", |reply| reply.contains("\"verdict\":\"halted\""));
+    let dom = page.browse(390, 844, &["--dump-dom"]);
+    assert!(element(&dom, "verdict").starts_with("HALTED<"), "{dom}");
+    let todo = element(&dom, "advice");
+    assert!(todo.contains("nothing acknowledged is lost. Start r1 or r2: one of them is enough"), "{todo}");
 }
 
 /// Metrics have all names from the first scrape on, and misbehaving clients do not block others.
@@ -173,6 +185,18 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
         assert!(samples.count() > 0, "{name}: {metrics}");
     }
     assert!(metrics.contains("quorate_margin_stop 1\n"), "{metrics}");
+    // The alerts and the dashboard ask for metrics that exist.
+    for text in
+        [include_str!("../../../docs/alerts.yml"), include_str!("../../../docs/deploy/dashboard.json")]
+    {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let names =
+            words.filter(|word| word.starts_with("quorate_") && !word.starts_with("quorate_register"));
+        for name in names {
+            let name = name.trim_end_matches("_bucket");
+            assert!(metrics.contains(&format!("# TYPE {name} ")), "there is no metric {name}");
+        }
+    }
     assert!(page.get("/healthz").starts_with("HTTP/1.1 200"));
     let html = page.get("/");
     assert!(html.to_lowercase().contains("content-security-policy: default-src 'none'"), "{html}");

@@ -19,6 +19,8 @@ mod kills;
 mod liars;
 #[path = "processes/memory.rs"]
 mod memory;
+#[path = "processes/mistakes.rs"]
+mod mistakes;
 #[path = "processes/mount.rs"]
 mod mount;
 #[path = "processes/others.rs"]

@@ -93,7 +93,7 @@ has made a connection. Only root and the user of the gateway can act for other u
 act as any other user, but only programs with a port below 1024 can act as root. Therefore run a separate gateway on
 each machine that mounts the file system, and let it listen on 127.0.0.1.
 
-An export (an entry of `fs_exports` in node.toml) does not isolate files. A malicious NFS client can reach files
+An export (an entry of `fs_exports` in cluster.toml) does not isolate files. A malicious NFS client can reach files
 outside the directory that it mounted, if it guesses their file handles. To isolate files, use a separate cluster.
 
 Example:

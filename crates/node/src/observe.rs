@@ -13,15 +13,18 @@
 //! | the evidence of a client, stored | [`ledger`](crate::run::client::ledger) |
 //! | the verdict, as a pure function | [`model`] |
 //! | which replicas agree at which checkpoint | [`agreement`] |
+//! | what an operator can do | [`advice`](mod@advice) |
 //! | output formats | [`json`], [`metrics`], [`text`] |
 //! | observing a cluster, once and repeatedly | [`look`], [`watch`] |
 
+pub mod advice;
 pub mod agreement;
 pub mod json;
 pub mod look;
 pub mod metrics;
 pub mod model;
 pub mod text;
+mod units;
 pub mod watch;
 
 pub use agreement::{Agreement, Cell};

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use quorate_pbft::Now;
 use quorate_pbft::config::Durability;
@@ -49,6 +50,8 @@ pub(crate) struct StatementSource {
     /// When each client may be answered again. At most [`ASKERS_MAX`].
     askers: BTreeMap<u64, u64>,
     surroundings: Option<Box<dyn Surroundings>>,
+    /// The front of a digest of each setting that all replicas must have alike.
+    settings: Vec<u16>,
     room: Room,
     looked_ns: Option<u64>,
 }
@@ -141,6 +144,11 @@ impl StatementSource {
         self.surroundings = Some(surroundings);
     }
 
+    /// Lets statements include the digests of the settings that all replicas must have alike.
+    pub(crate) fn set_settings(&mut self, settings: Vec<u16>) {
+        self.settings = settings;
+    }
+
     /// Returns the size of a page, in bytes.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.page_bytes
@@ -172,6 +180,7 @@ impl StatementSource {
             contradictions: contradictions.collect(),
             clock_ms: now.wall_ns / 1_000_000,
             version: bounded(env!("CARGO_PKG_VERSION"), VERSION_BYTES_MAX),
+            settings: self.settings.clone(),
             ..Statement::default()
         }
     }

@@ -106,6 +106,9 @@ impl NewRegister {
 
     /// Makes a register of a cluster's directories.
     fn change(&self, draft: &Path, made: &Made) -> Result<(), NodeError> {
+        let first = replica_dir(draft, ReplicaId(0)).join("cluster.toml");
+        // The settings of agreement are of no use here.
+        let members = Members { settings: String::new(), ..Members::read(&first)? };
         let failed = |path: &Path, error: &std::io::Error| {
             NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}")).in_file(path)
         };
@@ -119,20 +122,22 @@ impl NewRegister {
                 fs::remove_dir_all(&part).map_err(|error| failed(&part, &error))?;
             }
             let title = format!("server {} of {n} (f = {f})", id.0);
-            self.write_files(&to, &self.node_toml(&title, *address, made, true))?;
-            let members = Members::read(&to.join("cluster.toml"))?;
+            self.write_files(&to, &self.node_toml(&title, *address, made, true), &members)?;
             let owner = Owner { cluster: members.cluster_id(), epoch: self.config.epoch, id };
             store::create(&to, owner)?;
         }
         for (number, address) in (0..).zip(&made.clients) {
             let title = format!("client {number} of a register on {n} servers");
-            self.write_files(&client_dir(draft, number), &self.node_toml(&title, *address, made, false))?;
+            let node = self.node_toml(&title, *address, made, false);
+            self.write_files(&client_dir(draft, number), &node, &members)?;
         }
         Ok(())
     }
 
-    fn write_files(&self, dir: &Path, node: &str) -> Result<(), NodeError> {
-        for (name, text) in [("node.toml", node), (FILE, &self.config.text())] {
+    fn write_files(&self, dir: &Path, node: &str, members: &Members) -> Result<(), NodeError> {
+        for (name, text) in
+            [("node.toml", node), ("cluster.toml", &members.text()), (FILE, &self.config.text())]
+        {
             let path = dir.join(name);
             fs::write(&path, text).map_err(|error| {
                 NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}"))

@@ -39,9 +39,11 @@ fn run(settings: Settings) -> Result<Report> {
     let speed_up = |n| rows.peak(ON, n) / rows.peak(OFF, n);
     let (four, seven) = (speed_up(4), speed_up(7));
     report.shapes = vec![
-        Shape::new(
+        // Three of four copies of the result are saved.
+        Shape::gain(
             "digest replies shorten the latency of an 8 KB result",
-            on < off,
+            super::gain(on, off),
+            75.0,
             format!("{on:.1} us against {off:.1} us: {:.0} % less", super::gain(on, off)),
         ),
         Shape::new(

@@ -140,6 +140,11 @@ fn ports(name: &str, node: &Examined) -> Vec<Finding> {
             Finding::new(Grade::Bad, "ports", name, format!("{kind} {address} is taken by {who}"))
                 .next(format!("stop that process (kill {}), or choose another port in node.toml", who.pid))
         }
+        (None, false) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            let what = format!("{address} is not an address of this machine");
+            Finding::new(Grade::Warn, "ports", name, what)
+                .next("fine if this directory is for another machine; otherwise change `listen` in node.toml")
+        }
         (None, false) => Finding::new(Grade::Bad, "ports", name, format!("{kind} {address}: {error}"))
             .next("set `listen` in node.toml to an address of this machine and a free port"),
     };

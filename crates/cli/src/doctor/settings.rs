@@ -10,6 +10,8 @@ use super::finding::{Finding, Grade, counted};
 struct Value<'a> {
     node: &'a str,
     is_replica: bool,
+    /// The file that has its setting.
+    file: &'static str,
     shared: Shared,
 }
 
@@ -23,7 +25,9 @@ pub(super) fn compare(nodes: &[&(String, Examined)]) -> Vec<Finding> {
             if !keys.contains(&shared.key) {
                 keys.push(shared.key);
             }
-            values.push(Value { node, is_replica, shared });
+            // An earlier version made no such section.
+            let file = if its.members.settings.is_empty() { "node.toml" } else { "cluster.toml" };
+            values.push(Value { node, is_replica, file, shared });
         }
     }
     let mut findings = Vec::new();
@@ -57,7 +61,7 @@ fn differences(values: &[&Value<'_>]) -> Vec<Finding> {
         let what = format!("{key} = {}, but {text} at {}", one.shared.text, alike(most).join(", "));
         // A replica with another value may disagree about the state; a client with one is refused or slow.
         let grade = if one.is_replica { Grade::Bad } else { Grade::Warn };
-        let next = format!("set `{key} = {text}` in its node.toml and start it again");
+        let next = format!("set `{key} = {text}` in its {} and start it again", one.file);
         Finding::new(grade, "settings", one.node, what).next(next)
     };
     others.map(finding).collect()

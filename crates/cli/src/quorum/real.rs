@@ -151,7 +151,7 @@ impl Server {
         let dir = node::required(self.dir.as_deref())?;
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
-        node::log_to_stderr();
+        crate::log::to_stderr();
         let server = RegisterServer::open(dir, lie, carrier(self.tcp))?;
         out::line(format!("{} runs, {}", server.id(), server.config().protocol.name()));
         if let Some(name) = &self.lie {

@@ -21,7 +21,7 @@ use super::metrics;
 use super::real::failed;
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
-use crate::out;
+use crate::{out, values};
 
 /// The status where nobody has answered.
 const SILENT: u8 = 3;
@@ -62,7 +62,7 @@ pub(super) struct Status {
     #[arg(long)]
     json: bool,
     /// Serve /metrics for Prometheus on IP:PORT until Ctrl-C. There is no password
-    #[arg(long, value_name = "ADDR", conflicts_with = "json")]
+    #[arg(long, value_parser = values::address, value_name = "ADDR", conflicts_with = "json")]
     serve: Option<SocketAddr>,
 }
 

@@ -61,13 +61,7 @@ fn cluster(name: &str) -> Cluster {
 
 fn cluster_with(name: &str, lines: &str) -> Cluster {
     let exports = "fs_exports = \"/(rw,no_root_squash)\"";
-    let cluster = Cluster::start(name, &["--service", "fs"], &format!("{exports}\n{lines}"));
-    for client in 0..2 {
-        let path = cluster.dir.path().join(format!("c/client-{client}/node.toml"));
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{exports}\n{text}")).unwrap();
-    }
-    cluster
+    Cluster::start(name, &["--service", "fs"], &format!("{exports}\n{lines}"))
 }
 
 #[track_caller]
@@ -157,11 +151,6 @@ fn a_refusal_is_told_as_what_it_is_and_costs_nothing() {
     let exports = "fs_exports = \"/(rw,no_root_squash) /d(rw,all_squash) /closed(rw,all_squash) /fixed(ro)\"";
     let lines = format!("{exports}\nfs_capacity = \"2MiB\"\nfs_quota_bytes = \"64KiB\"");
     let mut cluster = Cluster::start("refusals", &["--service", "fs"], &lines);
-    for number in 0..2 {
-        let path = cluster.dir.path().join(format!("c/client-{number}/node.toml"));
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{lines}\n{text}")).unwrap();
-    }
     let client = cluster.dir.join("c/client-1");
     let fs =
         |arguments: &[&str]| quorate(&[&["fs", "--deadline", "3s", "--dir", &client], arguments].concat());

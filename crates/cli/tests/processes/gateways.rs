@@ -19,14 +19,9 @@ use crate::support::{Cluster, PATIENCE, quorate};
 
 const NO_SPACE: i32 = 28;
 
-/// Makes and starts a cluster with these lines in every `node.toml`, the clients' too.
+/// Makes and starts a cluster with these settings.
 fn running(name: &str, lines: &str) -> Cluster {
     let mut cluster = Cluster::make(name, &["--service", "fs"], lines);
-    for client in 0..2 {
-        let path = cluster.dir.path().join(format!("c/client-{client}/node.toml"));
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{lines}\n{text}")).unwrap();
-    }
     (0..4).for_each(|i| cluster.run(i));
     cluster
 }

@@ -79,13 +79,7 @@ fn is_mounted(dir: &Path) -> bool {
 
 fn cluster(name: &str, lines: &str) -> Cluster {
     let exports = format!("fs_exports = \"/(rw,no_root_squash)\"\n{lines}");
-    let cluster = Cluster::make(name, &["--service", "fs"], &exports);
-    for client in 0..2 {
-        let path = cluster.dir.path().join(format!("c/client-{client}/node.toml"));
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("fs_exports = \"/(rw,no_root_squash)\"\n{text}")).unwrap();
-    }
-    cluster
+    Cluster::make(name, &["--service", "fs"], &exports)
 }
 
 pub(crate) fn running(name: &str, lines: &str) -> Cluster {

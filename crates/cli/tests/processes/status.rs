@@ -93,16 +93,21 @@ fn status_tells_scripts_how_a_cluster_is() {
 #[test]
 fn a_replica_with_other_settings_is_named() {
     let mut cluster = Cluster::make("differs", &[], "");
-    let path = cluster.replica_dir(3).join("node.toml");
+    let path = cluster.replica_dir(3).join("cluster.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, format!("client_lanes_max = 16\n{text}")).unwrap();
+    assert!(text.contains("client_lanes_max = 256\n"), "{text}");
+    std::fs::write(&path, text.replace("client_lanes_max = 256\n", "client_lanes_max = 16\n")).unwrap();
     (0..4).for_each(|i| cluster.run(i));
     let root = cluster.dir.join("c");
     let replicas = wait_for(&root, "degraded", "settings differ");
     let words: Vec<&Value> = replicas.iter().map(|replica| &replica["state"]).collect();
     assert_eq!(words, ["ok", "ok", "ok", "settings differ"]);
     let page = String::from_utf8(quorate(&["status", "--dir", &root]).stdout).unwrap();
-    assert!(page.contains("do        settings differ (r3)") && page.contains("quorate doctor"), "{page}");
+    assert!(
+        page.contains("do        settings differ: client_lanes_max (r3): make [settings] in its"),
+        "{page}"
+    );
+    assert_eq!(replicas[3]["settings_differ"], serde_json::json!(["client_lanes_max"]));
 }
 
 /// A replica that answers clients with what is wrong is named, by those whom it answered, and nobody else is.

@@ -1,7 +1,9 @@
 //! A cluster of real processes on loopback, and a client that counts.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -20,6 +22,21 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Runs the command.
 pub(crate) fn quorate(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorate")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Everything under a directory, with its modes.
+pub(crate) fn content(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(content(&path));
+        } else if !path.ends_with("lock") {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            found.insert(path.clone(), (mode, fs::read(&path).unwrap()));
+        }
+    }
+    found
 }
 
 /// Returns an address of loopback that no other test of this machine uses at the time.
@@ -69,7 +86,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a cluster and starts its replicas. Each `node.toml` gets these lines as well.
+    /// Makes a cluster with these settings, a line each, and starts its replicas.
     pub(crate) fn start(name: &str, flags: &[&str], lines: &str) -> Self {
         let mut cluster = Self::make(name, flags, lines);
         (0..4).for_each(|i| cluster.run(i));
@@ -80,16 +97,12 @@ impl Cluster {
     pub(crate) fn make(name: &str, flags: &[&str], lines: &str) -> Self {
         let dir = Dir::new(name);
         let (root, host) = (dir.join("c"), own_address().to_string());
-        let made = quorate(&[&["init", "--dir", &root, "--host", &host], flags].concat());
+        let settings: Vec<String> = lines.lines().map(|line| line.replace('"', "")).collect();
+        let set = settings.iter().filter(|line| !line.is_empty()).flat_map(|line| ["--set", line]);
+        let set: Vec<&str> = set.collect();
+        let made = quorate(&[&["init", "--dir", &root, "--host", &host], flags, &set].concat());
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let mut cluster = Self { dir, replicas: Vec::new() };
-        for i in 0..4 {
-            let path = cluster.replica_dir(i).join("node.toml");
-            let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, format!("{lines}\n{text}")).unwrap();
-            cluster.replicas.push(None);
-        }
-        cluster
+        Self { dir, replicas: (0..4).map(|_| None).collect() }
     }
 
     pub(crate) fn replica_dir(&self, i: usize) -> PathBuf {

@@ -63,9 +63,11 @@ impl Page {
             ("/api/v1/status" | "/metrics" | "/api/v1/events", None) => {
                 content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the cluster has not been observed yet\n")
             }
-            ("/api/v1/status", Some(last)) => {
-                content(StatusCode::OK, JSON, last.to_json(&self.name).to_string())
-            }
+            ("/api/v1/status", Some(last)) => content(
+                StatusCode::OK,
+                JSON,
+                last.to_json(&self.name, self.watch.observer().addresses()).to_string(),
+            ),
             ("/metrics", Some(last)) => {
                 content(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::text(&last))
             }

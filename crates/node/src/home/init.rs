@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use quorate_wire::{Cluster, Principal, ReplicaId};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_name};
 use crate::home::secret;
-use crate::home::settings::{ServiceName, Settings};
+use crate::home::settings::{self, ServiceName, Settings, is_of_replicas, is_shared, shared_section};
 use crate::storage;
 
 /// The port of the first replica on a host.
@@ -48,13 +48,17 @@ pub struct NewCluster {
     pub hosts: Vec<Host>,
     /// The number of clients. Client `j` is on the machine of replica `j`, or on the first one.
     pub clients: u16,
+    /// The addresses of the clients, if they are on other machines: one for all clients, or one each.
+    pub client_hosts: Vec<Host>,
     /// The replicated service.
     pub service: ServiceName,
-    /// Other keys of `node.toml` with their values, for all replicas.
+    /// Other settings with their values, for all replicas. Those that all nodes must have alike are for the clients, too.
     pub chosen: Vec<(&'static str, String)>,
+    /// Other settings with their values, for all nodes that have them.
+    pub for_all: Vec<(&'static str, String)>,
 }
 
-/// A machine, optionally with a port.
+/// A machine, optionally with a port. In text, a name stands for its address at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its address.
@@ -77,10 +81,14 @@ impl std::str::FromStr for Host {
         if let Ok(ip) = text.parse() {
             return Ok(Self { ip, port: None });
         }
-        let address: SocketAddr = text
-            .parse()
-            .map_err(|_| "expected IP or IP:PORT, such as 10.0.0.1 or 10.0.0.1:7000".to_owned())?;
-        Ok(Self { ip: address.ip(), port: Some(address.port()) })
+        let first = |found: std::io::Result<std::vec::IntoIter<SocketAddr>>| found.ok()?.next();
+        if let Some(address) = text.parse().ok().or_else(|| first(text.to_socket_addrs())) {
+            return Ok(Self { ip: address.ip(), port: Some(address.port()) });
+        }
+        let found = first((text, 0).to_socket_addrs()).map(|address| Self { ip: address.ip(), port: None });
+        found.ok_or_else(|| {
+            "expected IP, IP:PORT or a name, such as 10.0.0.1, 10.0.0.1:7000 or node1".to_owned()
+        })
     }
 }
 
@@ -96,7 +104,15 @@ pub struct Made {
 impl NewCluster {
     /// Returns a cluster on this machine, with four clients.
     pub fn local(f: u16) -> Self {
-        Self { f, hosts: Vec::new(), clients: 4, service: ServiceName::KV, chosen: Vec::new() }
+        Self {
+            f,
+            hosts: Vec::new(),
+            clients: 4,
+            client_hosts: Vec::new(),
+            service: ServiceName::KV,
+            chosen: Vec::new(),
+            for_all: Vec::new(),
+        }
     }
 
     /// Creates the directories of all nodes under `dir`, which must be empty or not exist.
@@ -107,8 +123,9 @@ impl NewCluster {
     pub fn make(&self, dir: &Path) -> Result<Made, NodeError> {
         let cluster = Cluster::tolerating(self.f)
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
-        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster));
+        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster)?);
         check_places(&replicas, &clients)?;
+        self.check_settings(cluster)?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
             return Err(NodeError::new(NodeErrorKind::Occupied, what)
@@ -131,6 +148,20 @@ impl NewCluster {
             let _ = fs::remove_dir_all(&draft);
         }
         made.map(|()| Made { replicas, clients })
+    }
+
+    /// Returns the chosen settings that all nodes have alike.
+    fn shared(&self) -> Vec<(&'static str, String)> {
+        let service = ("service", format!("\"{}\"", self.service.name()));
+        let chosen = self.for_all.iter().chain(&self.chosen).filter(|(key, _)| is_shared(key));
+        [service].into_iter().chain(chosen.cloned()).collect()
+    }
+
+    /// Checks that nodes with the chosen settings would start.
+    fn check_settings(&self, cluster: Cluster) -> Result<(), NodeError> {
+        let given = self.for_all.iter().chain(&self.chosen);
+        let of_protocol = given.map(|(key, value)| (*key, value.trim_matches('"')));
+        settings::check(cluster, of_protocol).map_err(|trouble| trouble.at("--set"))
     }
 
     fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, NodeError> {
@@ -164,15 +195,30 @@ impl NewCluster {
         }
     }
 
-    fn clients(&self, cluster: Cluster) -> Vec<SocketAddr> {
+    fn clients(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, NodeError> {
+        let (hosts, count) = (&self.client_hosts, usize::from(self.clients));
+        if hosts.len() > 1 && hosts.len() != count {
+            let what = format!("{} hosts for {count} clients", hosts.len());
+            return Err(NodeError::new(NodeErrorKind::Rule, what)
+                .at("--client-host")
+                .next("give one host for all clients, or one for each"));
+        }
         let first = self.hosts.first().and_then(|host| host.port).unwrap_or(PORT);
         let n = u16::try_from(cluster.n()).unwrap_or(u16::MAX);
         let port = |number: u16| first.saturating_add(n.max(10)).saturating_add(number);
-        let ip = |number: u16| {
-            let host = self.hosts.get(usize::from(number)).or(self.hosts.first());
-            host.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |host| host.ip)
+        let of = |hosts: &[Host], number: u16| hosts.get(usize::from(number)).or(hosts.first()).copied();
+        let address = |number: u16| match of(hosts, number) {
+            // One port is the first of several.
+            Some(Host { ip, port: Some(first) }) if hosts.len() == 1 => {
+                SocketAddr::new(ip, first.saturating_add(number))
+            }
+            Some(host) => SocketAddr::new(host.ip, host.port.unwrap_or_else(|| port(number))),
+            None => {
+                let ip = of(&self.hosts, number).map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |host| host.ip);
+                SocketAddr::new(ip, port(number))
+            }
         };
-        (0..self.clients).map(|number| SocketAddr::new(ip(number), port(number))).collect()
+        Ok((0..self.clients).map(address).collect())
     }
 
     fn write(
@@ -193,6 +239,7 @@ impl NewCluster {
             clients: BTreeMap::new(),
             administrators: administrators(self.clients),
             added: BTreeMap::new(),
+            settings: shared_section(&self.shared()),
         };
         for id in cluster.replicas() {
             make_private_dir(&replica_dir(draft, id))?;
@@ -207,7 +254,6 @@ impl NewCluster {
             members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
         }
         let text = members.text();
-        let service = ("service", format!("\"{}\"", self.service.name()));
         let mut settings =
             Settings::new(cluster, members.cluster_id(), SocketAddr::from(([0; 4], 0)), replicas.to_vec());
         settings.clients = (0..).zip(clients.iter().copied()).collect();
@@ -218,16 +264,13 @@ impl NewCluster {
             let (dir, title, chosen) = match own {
                 Principal::Replica(id) => {
                     let title = format!("replica {} of {} (f = {})", id.0, cluster.n(), self.f);
-                    (
-                        replica_dir(draft, id),
-                        title,
-                        [std::slice::from_ref(&service), self.chosen.as_slice()].concat(),
-                    )
+                    let chosen = self.chosen.iter().chain(&self.for_all);
+                    (replica_dir(draft, id), title, own_keys(chosen, |_| true))
                 }
                 Principal::Client(id) => {
                     let number = id.principal() - 1;
                     let title = format!("client {number} of a cluster of {} replicas", cluster.n());
-                    (client_dir(draft, number), title, vec![service.clone()])
+                    (client_dir(draft, number), title, own_keys(&self.for_all, |key| !is_of_replicas(key)))
                 }
             };
             write_file(&dir.join("node.toml"), &settings.example(own, &title, &chosen))?;
@@ -238,6 +281,14 @@ impl NewCluster {
         }
         Ok(())
     }
+}
+
+/// Returns the settings that are not in `cluster.toml`, and that a node has.
+fn own_keys<'a>(
+    chosen: impl IntoIterator<Item = &'a (&'static str, String)>,
+    has: fn(&str) -> bool,
+) -> Vec<(&'static str, String)> {
+    chosen.into_iter().filter(|(key, _)| !is_shared(key) && has(key)).cloned().collect()
 }
 
 /// Sees that every node has a place of its own.
@@ -311,6 +362,28 @@ mod tests {
         assert!(make(&["127.0.0.1:7000"], u16::MAX).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(make(&["127.0.0.1:65520"], 4), Ok(4));
+    }
+
+    /// Clients are where replicas are, or on machines of their own; names and IPv6 addresses are machines, too.
+    #[test]
+    fn clients_have_machines() {
+        let clients = |hosts: &[&str], count| {
+            let client_hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            let cluster = NewCluster { client_hosts, clients: count, ..NewCluster::local(1) };
+            let addresses = cluster.clients(Cluster::tolerating(1).unwrap()).ok()?;
+            Some(addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        let said = |text: &str| Some(text.to_owned());
+        assert_eq!(clients(&[], 2), said("127.0.0.1:7010 127.0.0.1:7011"));
+        assert_eq!(clients(&["10.0.0.9"], 2), said("10.0.0.9:7010 10.0.0.9:7011"));
+        assert_eq!(clients(&["[fd00::9]:80"], 2), said("[fd00::9]:80 [fd00::9]:81"));
+        assert_eq!(clients(&["10.0.0.8", "10.0.0.9:80"], 2), said("10.0.0.8:7010 10.0.0.9:80"));
+        assert_eq!(clients(&["10.0.0.8", "10.0.0.9"], 3), None);
+        let host: Host = "localhost:7100".parse().unwrap();
+        assert!(host.ip.is_loopback() && host.port == Some(7100));
+        assert_eq!("localhost".parse::<Host>().unwrap().port, None);
+        assert_eq!("::1".parse::<Host>().unwrap().address().to_string(), "[::1]:7000");
+        assert!("no.such.invalid".parse::<Host>().is_err());
     }
 
     /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.

@@ -7,6 +7,8 @@
 //! the file, or a file of another cluster, is detected. Two nodes with different replicas cannot communicate, because
 //! the name is part of every digest and MAC. Statements of one cluster never count in another, even if both use the same
 //! keys. A file of an earlier version has no drawn bytes: its cluster keeps its name and continues to run.
+//!
+//! The file also has the settings that all nodes must have alike. Those are not in the name, because some can change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -59,7 +61,13 @@ pub struct Members {
     pub administrators: BTreeSet<u64>,
     /// The client that owns this copy of the file, if it was added later, with its public key.
     pub added: BTreeMap<u64, [u8; 32]>,
+    /// The section of the settings that all nodes have alike, as it stands in the file. Empty: an earlier version made
+    /// the file, and these settings are in `node.toml`.
+    pub settings: String,
 }
+
+/// The head of the section of the settings.
+const SETTINGS: &str = "\n[settings]\n";
 
 /// The default administrators.
 const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
@@ -148,6 +156,9 @@ impl Members {
         if !self.added.is_empty() {
             clients(&mut text, "# The client that owns this copy; it was added later.\n[added]", &self.added);
         }
+        if !self.settings.is_empty() {
+            let _ = write!(text, "\n{}", self.settings);
+        }
         text
     }
 
@@ -164,9 +175,9 @@ impl Members {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, NodeError> {
+    fn parse(source: &str) -> Result<Self, NodeError> {
         let damaged = |what: String| NodeError::new(NodeErrorKind::Unreadable, what);
-        let table = DeTable::parse(text)
+        let table = DeTable::parse(source)
             .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
         let table = table.get_ref();
         let integer = |key: &str| Some(table.get(key)?.get_ref().as_integer()?.as_str().to_owned());
@@ -227,7 +238,12 @@ impl Members {
                 Some(drawn.ok_or_else(|| damaged("`drawn` is not 64 hexadecimal digits".to_owned()))?)
             }
         };
-        let members = Self { cluster, drawn, replicas, clients, administrators, added };
+        let section = source.split_once(SETTINGS).map(|(_, rest)| format!("[settings]\n{rest}"));
+        if section.is_none() && table.contains_key("settings") {
+            return Err(damaged("`[settings]` does not stand on a line of its own".to_owned()));
+        }
+        let settings = section.unwrap_or_default();
+        let members = Self { cluster, drawn, replicas, clients, administrators, added, settings };
         let said = table.get("founders").and_then(|value| value.get_ref().as_str());
         if table.contains_key("administrators") != said.is_some()
             || said.is_some_and(|said| said != members.founders_digest())
@@ -254,7 +270,8 @@ mod tests {
         let clients = [(0, [9; 32]), (3, [8; 32])].into();
         let (administrators, added) = ([3].into(), [(7, [5; 32])].into());
         let (cluster, drawn) = (Cluster::tolerating(1).unwrap(), Some([6; 32]));
-        Members { cluster, drawn, replicas, clients, administrators, added }
+        let settings = "[settings]\n# L\nwindow = 2048\n".to_owned();
+        Members { cluster, drawn, replicas, clients, administrators, added, settings }
     }
 
     /// Two clusters that were made alike differ; a file without drawn bytes keeps the name that it had.

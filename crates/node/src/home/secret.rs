@@ -81,7 +81,7 @@ pub(crate) fn read(path: &Path, public: &[u8; 32]) -> Result<Signer, NodeError> 
     let wrong = |what: &str| {
         NodeError::new(NodeErrorKind::WrongKey, what)
             .in_file(path)
-            .next("restore the file from a backup; without the key this node cannot take part")
+            .next("restore the key, or cluster.toml, from a backup of this directory: they belong together")
     };
     let signer = Signer::ed25519(seed.ok_or_else(|| wrong("not a key file, or a damaged one"))?);
     if signer.public() != PublicKey::Ed25519(*public) {

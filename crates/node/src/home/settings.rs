@@ -1,11 +1,12 @@
 //! `node.toml`: the settings of a node.
 //!
 //! An unknown key or an invalid value is refused, with its line, the expected value and the nearest existing key. No
-//! setting is silently ignored.
+//! setting is silently ignored. The settings that all nodes must have alike are in `cluster.toml`; another value in
+//! `node.toml` is refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
 use quorate_wire::ClusterId;
@@ -14,9 +15,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use self::fields::Settings;
-pub use self::given::{configure, protocol_keys};
-use self::keys::{KEYS, nearest};
-pub use self::shared::Shared;
+pub(crate) use self::given::check;
+pub use self::given::{chosen, configure, protocol_keys};
+use self::keys::{KEYS, Key, nearest};
+pub use self::shared::{Shared, shared_names};
 use self::value::Value;
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{client_name, client_number};
@@ -31,7 +33,7 @@ mod shared;
 mod value;
 
 impl Settings {
-    /// Reads the `node.toml` of `own`.
+    /// Reads the `node.toml` of `own`, and the settings in the `cluster.toml` beside it.
     ///
     /// # Errors
     ///
@@ -42,25 +44,27 @@ impl Settings {
         cluster: Cluster,
         cluster_id: ClusterId,
     ) -> Result<Self, NodeError> {
-        let text = secret::read_text(path)?;
-        Self::parse(path, &text, own, cluster, cluster_id)
+        let shared = path.with_file_name("cluster.toml");
+        let (text, shared_text) = (secret::read_text(path)?, secret::read_text(&shared)?);
+        let files = (File { path, text: &text }, File { path: &shared, text: &shared_text });
+        Self::parse(files, own, cluster, cluster_id)
     }
 
     fn parse(
-        path: &Path,
-        text: &str,
+        (file, shared): (File<'_>, File<'_>),
         own: Principal,
         cluster: Cluster,
         cluster_id: ClusterId,
     ) -> Result<Self, NodeError> {
-        let file = File { path, text };
-        let table = DeTable::parse(text).map_err(|error| {
-            let span = error.span().unwrap_or(0..0);
-            file.trouble(NodeErrorKind::Unreadable, error.message().to_owned(), &span, "")
-        })?;
+        let table = file.table_of_all()?;
         let replicas = file.replicas(table.get_ref(), cluster)?;
         let listen = file.listen(table.get_ref())?;
         let mut settings = Self::new(cluster, cluster_id, listen, replicas);
+        if let Some(section) = shared.table_of_all()?.get_ref().get("settings") {
+            for (name, value) in shared.table("settings", section)? {
+                shared.set(&mut settings, name, value, Principal::Replica(quorate_wire::ReplicaId(0)))?;
+            }
+        }
         for (name, value) in table.get_ref() {
             match name.get_ref().as_ref() {
                 "listen" | "replicas" => {}
@@ -72,9 +76,9 @@ impl Settings {
         }
         if let Err(error) = settings.config.check() {
             let (key, what) = given::broken_rule(&error);
-            let near = text.lines().position(|line| line.trim_start().starts_with(&key));
-            let place = near.map_or(String::new(), |line| format!(":{}", line + 1));
-            return Err(NodeError::new(NodeErrorKind::Rule, what).at(format!("{}{place}", path.display())));
+            let place = file.line_of(&key).or_else(|| shared.line_of(&key));
+            let place = place.unwrap_or_else(|| file.path.display().to_string());
+            return Err(NodeError::new(NodeErrorKind::Rule, what).at(place));
         }
         Ok(settings)
     }
@@ -87,16 +91,17 @@ impl Settings {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "# {title}\n# This file lists all keys. A key in a comment has its default value.\n\n\
+            "# {title}\n# A key in a comment has its default value. Settings that all nodes must have alike are in cluster.toml.\n\n\
              # The address that this node listens on: UDP, and for replicas also TCP on the same port.\nlisten = \"{}\"\n",
             self.listen
         );
+        let value_of = |key: &Key| chosen.iter().find(|(name, _)| *name == key.name);
         for key in KEYS.iter().filter(|key| is_replica || !key.replicas_only) {
-            let about = key.about.replace('\n', "\n# ");
-            let _ = write!(text, "\n# {about} ({})\n", key.takes);
-            let _ = match chosen.iter().find(|(name, _)| *name == key.name) {
-                Some((name, value)) => writeln!(text, "{name} = {value}"),
-                None => writeln!(text, "# {} = {}", key.name, key.default),
+            let _ = match value_of(key) {
+                Some((_, value)) => write!(text, "\n{}{} = {value}\n", key.comment(), key.name),
+                // It is in `cluster.toml`.
+                None if key.shared => Ok(()),
+                None => write!(text, "\n{}# {} = {}\n", key.comment(), key.name, key.default),
             };
         }
         text.push_str("\n# The addresses where this node reaches the others. Each node has its own table.\n[replicas]\n");
@@ -113,7 +118,33 @@ impl Settings {
     }
 }
 
+/// Returns the section of `cluster.toml` with the settings that all nodes must have alike: `chosen` keys with their
+/// values, and the others with their defaults.
+pub(crate) fn shared_section(chosen: &[(&str, String)]) -> String {
+    let mut text = "[settings]\n# These settings must be the same at every node. To change one that is not fixed, stop all nodes, change it in\n\
+                    # cluster.toml of every node, and start them again.\n"
+        .to_owned();
+    for key in KEYS.iter().filter(|key| key.shared) {
+        let given = chosen.iter().find(|(name, _)| *name == key.name);
+        let value = given.map_or(key.default, |(_, value)| value);
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n{}{} = {value}\n", key.comment(), key.name);
+    }
+    text
+}
+
+/// Returns whether all nodes must have this key of `node.toml` alike.
+pub(crate) fn is_shared(name: &str) -> bool {
+    KEYS.iter().any(|key| key.name == name && key.shared)
+}
+
+/// Returns whether only replicas have this key of `node.toml`.
+pub(crate) fn is_of_replicas(name: &str) -> bool {
+    KEYS.iter().any(|key| key.name == name && key.replicas_only)
+}
+
 /// The file, for errors with a line.
+#[derive(Clone, Copy)]
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -145,6 +176,19 @@ impl File<'_> {
         NodeError::new(kind, what).at(place)
     }
 
+    fn table_of_all(&self) -> Result<Spanned<DeTable<'_>>, NodeError> {
+        DeTable::parse(self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            self.trouble(NodeErrorKind::Unreadable, error.message().to_owned(), &span, "")
+        })
+    }
+
+    /// Returns where a key stands, if it does.
+    fn line_of(&self, key: &str) -> Option<String> {
+        let line = self.text.lines().position(|line| line.trim_start().starts_with(key))?;
+        Some(format!("{}:{}", self.path.display(), line + 1))
+    }
+
     fn listen(&self, table: &DeTable<'_>) -> Result<SocketAddr, NodeError> {
         match table.get("listen") {
             Some(value) => self.address("listen", value),
@@ -158,13 +202,15 @@ impl File<'_> {
 
     fn address(&self, key: &str, value: &TomlValue<'_>) -> Result<SocketAddr, NodeError> {
         let text = value.get_ref().as_str();
-        text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        // A name stands for its address at the start.
+        let resolved = |text: &str| text.to_socket_addrs().ok()?.next();
+        text.and_then(|text| text.parse().ok().or_else(|| resolved(text))).ok_or_else(|| {
             let what = format!("invalid value for `{key}`");
             self.trouble(
                 NodeErrorKind::Value,
                 what,
                 &value.span(),
-                "expected \"IP:PORT\", such as \"127.0.0.1:7000\"",
+                "expected \"IP:PORT\" or \"NAME:PORT\", such as \"127.0.0.1:7000\"",
             )
         })
     }
@@ -241,10 +287,17 @@ impl File<'_> {
             let note = format!("expected {} (default {})", key.takes, key.default);
             self.trouble(NodeErrorKind::Value, what, &value.span(), &note)
         })?;
-        if let Some(text) = self.text.get(value.span()).filter(|_| key.shared) {
-            settings.written.insert(key.name, text.to_owned());
+        let Some(text) = self.text.get(value.span()).filter(|_| key.shared) else { return Ok(()) };
+        match settings.written.insert(key.name, text.to_owned()) {
+            Some(agreed) if settings.meaning(key, &agreed) != settings.meaning(key, text) => {
+                let what = format!(
+                    "{typed} = {text}: must be the same at every node, and cluster.toml says {agreed}"
+                );
+                let trouble = self.trouble(NodeErrorKind::Rule, what, &name.span(), "remove this line");
+                Err(trouble.next("remove the line, or change the setting in cluster.toml of every node"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -38,6 +38,7 @@ pub fn replica(health: &Health, picture: &Picture) -> Value {
         "replica": health.id.0,
         "reachable": health.says.is_some(),
         "state": health.word.name(),
+        "settings_differ": health.differs,
         "agrees": health.agrees.name(),
         "behind_ops": health.behind,
         "evidence": health.evidence.iter().map(item).collect::<Vec<_>>(),

@@ -2,12 +2,13 @@
 //! No I/O happens here. A replica's statement about another replica is not trusted: an accusation needs f + 1
 //! replicas that agree, or a client that the observer trusts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_wire::message::Statement;
 use quorate_wire::{Cluster, ReplicaId, SeqNum, ViewNum};
 
 use super::agreement::{Agreement, Cell};
+use crate::home::settings::shared_names;
 use crate::run::client::ledger::{Class, Item};
 
 /// Evidence older than this, in seconds, is history: it no longer affects the verdict.
@@ -126,6 +127,8 @@ pub struct Health {
     pub word: Word,
     /// Its statement about itself.
     pub says: Option<Statement>,
+    /// The settings whose values differ from those of most others, if it says enough to name them.
+    pub differs: Vec<&'static str>,
     /// How many batches it is behind those that f + 1 others have executed.
     pub behind: u64,
     /// Whether its digest agrees at the newest checkpoint that f + 1 agree on.
@@ -176,6 +179,11 @@ impl Picture {
         )
     }
 
+    /// Returns the time of day of the replica in the middle, in milliseconds since 1970, if a quorum has stated theirs.
+    pub fn clock(&self) -> Option<u64> {
+        clock(self.cluster, self.replicas.iter().filter_map(|replica| replica.says.as_ref()))
+    }
+
     /// Returns how many replicas answered.
     pub fn answered(&self) -> usize {
         self.replicas.iter().filter(|replica| replica.says.is_some()).count()
@@ -221,6 +229,9 @@ impl Health {
     /// Returns the state, with the progress of a replica that fetches state.
     pub fn says_short(&self) -> String {
         match (&self.says, self.word) {
+            (_, Word::SettingsDiffer) if !self.differs.is_empty() => {
+                format!("settings differ: {}", self.differs.join(", "))
+            }
             (Some(says), Word::Joins) if says.transfer.1 > 0 => {
                 format!("rejoining {} %", says.transfer.0.saturating_mul(100) / says.transfer.1)
             }
@@ -240,23 +251,23 @@ pub fn judge(reading: Reading) -> Picture {
     let stable = SeqNum(weak(|s| s.stable.0.0));
     let lanes = (weak(|s| u64::from(s.lanes.0)), weak(|s| u64::from(s.lanes.1)));
     let is_full = lanes.1 > 0 && lanes.0 >= lanes.1;
-    let clock = clock(cluster, &statements);
+    let clock = clock(cluster, statements.iter().flatten());
     evidence.retain(|item| cluster.contains(item.replica));
     evidence.extend(seen_here(cluster, &agreement, &statements, now_s));
     evidence.sort_by(|a, b| (b.last, a.replica, b.class).cmp(&(a.last, b.replica, a.class)));
     let at = agreement.agreed.iter().rposition(Option::is_some);
-    let settings = differing(cluster, &statements, &settings);
+    let mut settings = differing(cluster, &statements, &settings);
     let replicas = cluster.replicas().zip(statements).map(|(id, says)| {
         let own: Vec<Item> = evidence.iter().filter(|item| item.replica == id).cloned().collect();
         let behind = says.as_ref().map_or(0, |says| executed.0.saturating_sub(says.executed.0));
         let row = agreement.rows.get(id.index());
         let agrees = at.and_then(|at| row?.get(at).copied()).unwrap_or(Cell::Absent);
-        let word = if settings.contains(&id) {
-            Word::SettingsDiffer
-        } else {
-            word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s)
+        let differs = settings.remove(&id);
+        let word = match differs {
+            Some(_) => Word::SettingsDiffer,
+            None => word(id, says.as_ref(), &own, &agreement, (stable, clock), now_s),
         };
-        Health { id, word, says, behind, agrees, evidence: own }
+        Health { id, word, says, differs: differs.unwrap_or_default(), behind, agrees, evidence: own }
     });
     let replicas: Vec<Health> = replicas.collect();
     let count = |is: fn(Word) -> bool| replicas.iter().filter(|replica| is(replica.word)).count();
@@ -294,27 +305,53 @@ fn weak_max(cluster: Cluster, numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.get(cluster.weak() - 1).copied().unwrap_or(0)
 }
 
-/// Returns the replicas whose settings are not those of most others that answered. Fewer than f + 1 equal digests say
-/// nothing; of two that are equally frequent, that of the first replica counts.
+/// What a replica has stated of its settings.
+struct Stated<'a> {
+    id: ReplicaId,
+    /// The digest of all that decide about the state.
+    digest: u64,
+    says: &'a Statement,
+}
+
+impl Stated<'_> {
+    /// Returns whether two replicas have the same settings. Those of another version may be other ones.
+    fn is_like(&self, other: &Self) -> bool {
+        self.digest == other.digest
+            && (self.says.version != other.says.version || self.says.settings == other.says.settings)
+    }
+
+    /// Returns the settings that differ from another replica's.
+    fn differs_from(&self, other: &Self) -> Vec<&'static str> {
+        if self.says.version != other.says.version {
+            return Vec::new();
+        }
+        let values = self.says.settings.iter().zip(&other.says.settings);
+        shared_names().zip(values).filter(|(_, (own, others))| own != others).map(|(name, _)| name).collect()
+    }
+}
+
+/// Returns the replicas whose settings are not those of most others that answered, with these settings. Fewer than f + 1
+/// that are equal say nothing; of two that are equally frequent, that of the first replica counts.
 fn differing(
     cluster: Cluster,
     statements: &[Option<Statement>],
     settings: &[Option<u64>],
-) -> BTreeSet<ReplicaId> {
-    let stated = cluster.replicas().zip(statements).zip(settings);
-    let stated: Vec<(ReplicaId, u64)> = stated
-        .filter_map(|((id, says), settings)| says.as_ref().and(*settings).map(|own| (id, own)))
+) -> BTreeMap<ReplicaId, Vec<&'static str>> {
+    let all = cluster.replicas().zip(statements).zip(settings);
+    let stated: Vec<Stated<'_>> = all
+        .filter_map(|((id, says), digest)| Some(Stated { id, digest: (*digest)?, says: says.as_ref()? }))
         .collect();
-    let votes = |digest: u64| stated.iter().filter(|(_, own)| *own == digest).count();
-    let most = stated.iter().rev().map(|(_, digest)| *digest).max_by_key(|digest| votes(*digest));
-    let Some(most) = most.filter(|digest| votes(*digest) >= cluster.weak()) else { return BTreeSet::new() };
-    stated.into_iter().filter(|(_, own)| *own != most).map(|(id, _)| id).collect()
+    let votes = |one: &Stated<'_>| stated.iter().filter(|other| one.is_like(other)).count();
+    let most = stated.iter().rev().max_by_key(|one| votes(one));
+    let Some(most) = most.filter(|one| votes(one) >= cluster.weak()) else { return BTreeMap::new() };
+    let others = stated.iter().filter(|one| !one.is_like(most));
+    others.map(|one| (one.id, one.differs_from(most))).collect()
 }
 
 /// Returns the time of day of the replica in the middle, in milliseconds, if a quorum has said theirs: with f that lie,
 /// it is between those of two correct ones.
-fn clock(cluster: Cluster, statements: &[Option<Statement>]) -> Option<u64> {
-    let mut clocks: Vec<u64> = statements.iter().flatten().map(|s| s.clock_ms).filter(|ms| *ms > 0).collect();
+fn clock<'a>(cluster: Cluster, statements: impl Iterator<Item = &'a Statement>) -> Option<u64> {
+    let mut clocks: Vec<u64> = statements.map(|s| s.clock_ms).filter(|ms| *ms > 0).collect();
     clocks.sort_unstable();
     let enough = clocks.len() >= cluster.quorum();
     clocks.get(clocks.len() / 2).copied().filter(|_| enough)
@@ -392,4 +429,4 @@ fn word(
 
 #[cfg(test)]
 #[path = "model_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -9,7 +9,7 @@ const NOW_S: u64 = 1_000_000;
 
 /// What is the matter with a replica, as far as it can be seen.
 #[derive(Clone, Copy, Debug)]
-enum Is {
+pub(in crate::observe) enum Is {
     Well,
     Silent,
     Joining,
@@ -33,7 +33,7 @@ enum Is {
 }
 use Is::{Accuses, Behind, Clock, Full, Joining, Lanes, Other, Rejoining, Seen, Set, Silent, Well};
 
-fn reading(is: &[Is]) -> Reading {
+pub(in crate::observe) fn reading(is: &[Is]) -> Reading {
     let n = u16::try_from(is.len()).unwrap();
     let cluster = Cluster::new(n, (n - 1) / 3).unwrap();
     let mut evidence = Vec::new();
@@ -44,6 +44,7 @@ fn reading(is: &[Is]) -> Reading {
             executed: SeqNum(300),
             stable: (SeqNum(256), digest(7)),
             checkpoints: vec![(SeqNum(128), digest(7)), (SeqNum(256), digest(7))],
+            settings: vec![0, 7],
             ..Statement::default()
         };
         match *is {
@@ -56,7 +57,10 @@ fn reading(is: &[Is]) -> Reading {
             Lanes(used) => says.lanes = (used, 100),
             Behind(batches) => says.executed = SeqNum(300 - batches),
             Other(fill) => says.checkpoints[1].1 = digest(fill),
-            Set(_) => says.checkpoints[1].1 = digest(9),
+            Set(_) => {
+                says.checkpoints[1].1 = digest(9);
+                says.settings = vec![0, 8];
+            }
             Accuses(by, age_ms) => {
                 says.contradictions = vec![Contradiction { by: ReplicaId(by), count: 3, age_ms }];
             }
@@ -222,4 +226,17 @@ fn troubles_are_told_with_their_replica() {
     let picture = judge(reading);
     assert_eq!(picture.troubles(), ["r2 wrong replies", "r3 rejoining 58 %"]);
     assert_eq!(picture.evidence.len(), 1);
+}
+
+/// The setting itself is named, if both have the same version.
+#[test]
+fn a_setting_that_differs_is_named() {
+    let second = shared_names().nth(1).unwrap();
+    let picture = judge(reading(&[Well, Well, Well, Set(2)]));
+    assert_eq!(picture.troubles(), [format!("r3 settings differ: {second}")]);
+    // A setting that the digest does not cover.
+    assert_eq!(judge(reading(&[Well, Well, Well, Set(1)])).replicas[3].differs, [second]);
+    let mut other = reading(&[Well, Well, Well, Set(2)]);
+    other.statements[3].as_mut().unwrap().version = "2".to_owned();
+    assert_eq!(judge(other).troubles(), ["r3 settings differ"]);
 }

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::advice::{Advice, advice};
 use super::agreement::Cell;
 use super::json;
 use super::look::Latency;
 use super::model::{FRESH_S, Health, Picture, Word};
+pub use super::units::{duration, size};
 
 /// Returns the status in one line.
 pub fn line(picture: &Picture, rate: Option<f64>) -> String {
@@ -76,40 +78,9 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
             item.class.code()
         ));
     }
-    let differ = picture.replicas.iter().filter(|health| health.word == Word::SettingsDiffer);
-    let differ: Vec<String> = differ.map(|health| health.id.to_string()).collect();
-    if !differ.is_empty() {
-        lines.push(format!(
-            "  do        settings differ ({}): compare the node.toml of all replicas, with `quorate doctor` if you can",
-            differ.join(", ")
-        ));
-    }
-    if let Some(item) = picture.evidence.first() {
-        lines.push(format!("  do        quorate explain {}", item.class.code()));
-    }
-    let full = picture.replicas.iter().find(|health| health.word == Word::DiskFull);
-    if let Some(health) = full {
-        lines.push(format!(
-            "  do        make room on the disk of replica-{}: it continues by itself",
-            health.id.0
-        ));
-    }
-    let silent = picture.replicas.iter().find(|health| health.word == Word::Silent);
-    if let Some(health) = silent {
-        let address = addresses.get(health.id.index());
-        let address = address.map_or_else(String::new, |address| format!(", and UDP and TCP {address}"));
-        lines.push(format!("  do        replica-{} is silent: check its process{address}", health.id.0));
-    }
-    let clock = picture.replicas.iter().find(|health| health.word == Word::ClockOff);
-    if let Some(health) = clock {
-        lines.push(format!(
-            "  do        set the clock of replica-{} right: it votes for nothing",
-            health.id.0
-        ));
-    }
-    if picture.table_is_full() {
-        let (used, room) = picture.lanes;
-        lines.push(format!("  clients   table full: {used} of {room} lanes; new ones are refused   Q063"));
+    for Advice { what, command } in advice(picture, addresses) {
+        lines.push(format!("  do        {what}"));
+        lines.extend(command.map(|command| format!("            {command}")));
     }
     lines.join("\n")
 }
@@ -117,13 +88,10 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
 fn row(health: &Health, picture: &Picture) -> String {
     let star = if picture.primary() == Some(health.id) { '*' } else { ' ' };
     let word = match health.word {
-        Word::Ok
-        | Word::Joins
-        | Word::Silent
-        | Word::DiskFull
-        | Word::Slow
-        | Word::ClockOff
-        | Word::SettingsDiffer => health.says_short(),
+        Word::Ok | Word::Joins | Word::Silent | Word::DiskFull | Word::Slow | Word::ClockOff => {
+            health.says_short()
+        }
+        Word::SettingsDiffer => health.word.name().to_owned(),
         word @ (Word::BadMac | Word::Diverged | Word::WrongReplies | Word::Equivocates) => {
             word.name().to_uppercase()
         }
@@ -202,51 +170,11 @@ fn moved(health: &Health) -> Option<String> {
     ))
 }
 
-/// Formats a number of bytes.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..0x400 => format!("{bytes} B"),
-        0x400..0x80_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
-        0x80_0000..0x4000_0000 => format!("{} MiB", bytes.div_ceil(1 << 20)),
-        _ => {
-            let tenths = (u128::from(bytes) * 10).div_ceil(1 << 30);
-            format!("{}.{} GiB", tenths / 10, tenths % 10)
-        }
-    }
-}
-
 /// Describes the latency of a path, or the operation that timed out on it.
 fn took(path: &str, operation: &str, took: Option<Duration>) -> String {
     match took {
         None => format!("{operation} timed out"),
         Some(took) if took < Duration::from_millis(1) => format!("{path} {:.1} us", took.as_secs_f64() * 1e6),
         Some(took) => format!("{path} {:.2} ms", took.as_secs_f64() * 1e3),
-    }
-}
-
-/// Formats a number of seconds.
-pub fn duration(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
-        _ => format!("{}d{:02}h", seconds / 86400, seconds / 3600 % 24),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_has_few_digits() {
-        assert_eq!(size(1023), "1023 B");
-        assert_eq!(size(1025), "2 KiB");
-        assert_eq!(size((8 << 20) - 1), "8192 KiB");
-        assert_eq!(size(8 << 20), "8 MiB");
-        assert_eq!(size((1 << 30) - 1), "1024 MiB");
-        assert_eq!(size(1 << 30), "1.0 GiB");
-        assert_eq!(size((4 << 30) + 1), "4.1 GiB");
-        assert_eq!(size(u64::MAX), "17179869184.0 GiB");
     }
 }

@@ -2,13 +2,15 @@
 //! histories are bounded.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quorate_wire::{ReplicaId, ViewNum};
 
+use super::advice::{Advice, advice};
 use super::look::{Latency, Observer, now_s};
-use super::model::{Picture, Verdict, Word};
+use super::model::{FRESH_S, Picture, Verdict, Word};
 use super::{Class, json};
 
 /// Number of looks kept: five minutes at one per second.
@@ -235,8 +237,8 @@ impl Snapshot {
         counts
     }
 
-    /// Returns everything, for the status page and other programs.
-    pub fn to_json(&self, name: &str) -> serde_json::Value {
+    /// Returns everything, for the status page and other programs. `addresses` are those of the replicas.
+    pub fn to_json(&self, name: &str, addresses: &[SocketAddr]) -> serde_json::Value {
         let picture = &self.picture;
         let agreement = &picture.agreement;
         let rows: Vec<Vec<&str>> =
@@ -248,8 +250,11 @@ impl Snapshot {
             "age_ms": u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX),
             "cluster": json::cluster(picture),
             "troubles": picture.troubles(),
+            "advice": advice(picture, addresses).iter().map(Advice::to_json).collect::<Vec<_>>(),
+            "addresses": addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
             "replicas": picture.replicas.iter().map(|health| json::replica(health, picture)).collect::<Vec<_>>(),
             "lag_s": self.lag_s,
+            "fresh_s": FRESH_S,
             "agreement": {
                 "checkpoints": agreement.checkpoints.iter().map(|seq| seq.0).collect::<Vec<_>>(),
                 "rows": rows,

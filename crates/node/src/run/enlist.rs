@@ -104,8 +104,10 @@ fn write(
     let mut settings = administrator.settings().clone();
     settings.listen = listen;
     let title = format!("client {number} of a cluster of {} replicas", members.cluster.n());
+    // In a cluster of an earlier version, the service is in `node.toml`.
     let service = ("service", format!("\"{}\"", settings.service.name()));
-    write_file(&draft.join("node.toml"), &settings.example(own, &title, &[service]))?;
+    let chosen = if members.settings.is_empty() { vec![service] } else { Vec::new() };
+    write_file(&draft.join("node.toml"), &settings.example(own, &title, &chosen))?;
     write_file(&draft.join("cluster.toml"), &members.text())?;
     Ok(key)
 }

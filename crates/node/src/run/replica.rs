@@ -218,6 +218,7 @@ impl ReplicaNode {
         } else {
             None
         };
+        process.set_settings(self.settings.shared_digests());
         process.set_surroundings(Box::new(Surroundings::new(&self.dir)));
         info!(
             replica = %self.id, address = %self.settings.listen, starts = incarnation >> INCARNATION_RANDOM_BITS,

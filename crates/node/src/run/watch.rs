@@ -91,7 +91,7 @@ fn log_rare(milestone: &Milestone) {
         Milestone::Rejoined { .. } => info!("has rejoined"),
         Milestone::Equivocation { by } => debug!(replica = %by, "equivocates"),
         Milestone::SettingsDiffer { of } => {
-            warn!(replica = %of, "settings differ from this replica's: compare the node.toml files");
+            warn!(replica = %of, "settings differ from this replica's: compare [settings] in the files cluster.toml");
         }
         Milestone::Restarted { .. } => info!("restarted from its own log"),
         _ => debug!(?milestone),

@@ -26,6 +26,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.statements.set_surroundings(surroundings);
     }
 
+    /// Lets statements include the digests of the settings that all replicas must have alike: at most 64.
+    pub fn set_settings(&mut self, settings: Vec<u16>) {
+        self.statements.set_settings(settings);
+    }
+
     /// Answers a client's status request. A client that asks too often gets no answer.
     #[cold]
     pub(super) fn on_probe(

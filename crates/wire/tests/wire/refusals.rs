@@ -2,10 +2,10 @@
 
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, Frame, HEADER_BYTES};
-use quorate_wire::message::{AnyBody, Reply, Seal};
+use quorate_wire::message::{AnyBody, Reply, Seal, Statement};
 use quorate_wire::{ClientId, ClusterId, Digest, DoorError, Kind, Message, Principal, ReplicaId};
 
-use crate::samples::{Sample, batch, reply, sample, samples, suspect, view_change};
+use crate::samples::{Sample, batch, reply, sample, samples, statement, suspect, view_change};
 use crate::world::{C0, C1, Setting, World, encode, lane, signer, who, with_epoch, with_kind, with_sender};
 
 /// Puts another authentication behind the body of a frame.
@@ -385,4 +385,22 @@ fn a_signature_covers_the_epoch() {
         quorate_wire::sign::signed_digest(&world.domains(), Kind::ViewChange, epoch, who(2), &body)
     };
     assert_ne!(sign(0), sign(1));
+}
+
+/// The settings of a statement stand at its end, if there are any; a flag says so, and says nothing else.
+#[test]
+fn a_statement_has_settings_or_not() {
+    let encoded = |statement: &Statement| {
+        let mut bytes = Vec::new();
+        statement.encode(&mut Writer::new(&mut bytes));
+        bytes
+    };
+    let (plain, with) = (statement(), Statement { settings: vec![7, 0xffff], ..statement() });
+    assert_eq!(Statement::decode(&encoded(&with)).unwrap(), with);
+    assert_eq!(encoded(&with).len(), encoded(&plain).len() + 5);
+    // Behind four numbers, a checkpoint and two marks.
+    let (mut none, flags) = (encoded(&plain), 32 + 40 + 16);
+    none[flags] |= 64;
+    none.push(0);
+    assert!(Statement::decode(&none).is_err());
 }

@@ -208,6 +208,7 @@ pub(crate) fn statement() -> Statement {
         clock_ms: 1_700_000_000_000,
         lanes: (3, 57_344),
         version: "0.1.0".to_owned(),
+        settings: Vec::new(),
     }
 }
 

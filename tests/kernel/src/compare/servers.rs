@@ -62,14 +62,14 @@ impl Reads {
         }
     }
 
-    /// Returns the settings of a node; `atime` is the load's.
-    fn settings(self, atime: &str) -> String {
+    /// Returns the settings of a cluster, for `init --set`; `atime` is the load's.
+    fn settings(self, atime: &str) -> [String; 2] {
         let (read_only, atime) = match self {
             Self::Default => ("all", atime),
             Self::Strict => ("getattr", "strict"),
             Self::Lookup => ("getattr lookup", "strict"),
         };
-        format!("fs_read_only = \"{read_only}\"\nfs_atime = \"{atime}\"\n")
+        [format!("fs_read_only={read_only}"), format!("fs_atime={atime}")]
     }
 }
 
@@ -212,14 +212,11 @@ impl Server {
         let cluster = dir.join("cluster");
         let mut command = Command::new(on.program);
         command.args(["init", "--service", "fs", "--clients", "1", "--durability", durability]);
-        read(command.args(["--host", &format!("{}:7000", self.export.server)]).arg("--dir").arg(&cluster))?;
-        let reads = reads.settings(on.atime);
-        let chosen = format!("poll = \"{poll}\"\nfs_exports = \"/(rw,no_root_squash)\"\n{reads}");
-        for home in fs::read_dir(&cluster)?.flatten() {
-            let path = home.path().join("node.toml");
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            fs::write(&path, chosen.clone() + &text)?;
+        let chosen = [format!("poll={poll}"), "fs_exports=/(rw,no_root_squash)".to_owned()];
+        for set in chosen.iter().chain(&reads.settings(on.atime)) {
+            command.args(["--set", set]);
         }
+        read(command.args(["--host", &format!("{}:7000", self.export.server)]).arg("--dir").arg(&cluster))?;
         Ok(cluster)
     }
 

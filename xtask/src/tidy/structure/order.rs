@@ -174,7 +174,7 @@ const ORDERS: &[(&str, Order)] = &[
             "fail",
             "out",
             "explain",
-            "bench doctor local values",
+            "bench doctor local log values",
             "clients liar sim status",
             "fault node",
             "fs gateway kv quorum",

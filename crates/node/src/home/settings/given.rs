@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use quorate_pbft::config::{Config, ConfigError};
+use quorate_wire::{Cluster, ClusterId};
 
 use super::fields::Settings;
 use super::keys::{KEYS, Key, nearest};
@@ -51,6 +52,54 @@ pub fn configure(config: &Config, given: &[String]) -> Result<Config, NodeError>
         Ok(()) => Ok(settings.config),
         Err(error) => Err(NodeError::new(NodeErrorKind::Rule, broken_rule(&error).1)),
     }
+}
+
+/// Checks that these settings, with their values as on a command line, obey every rule together.
+///
+/// # Errors
+///
+/// A value is invalid, or a rule is broken.
+pub(crate) fn check<'a>(
+    cluster: Cluster,
+    given: impl Iterator<Item = (&'static str, &'a str)>,
+) -> Result<(), NodeError> {
+    let of_protocol = given.filter(|(key, _)| protocols().any(|known| known.name == *key));
+    let given: Vec<String> = of_protocol.map(|(key, value)| format!("{key}={value}")).collect();
+    configure(&Config::new(cluster, ClusterId([0; 32])), &given).map(drop)
+}
+
+/// Reads a setting of `node.toml` or `cluster.toml` from a command line, `KEY=VALUE`. Returns its key, and its value as in
+/// a file.
+///
+/// # Errors
+///
+/// The key does not exist, or the value is invalid.
+pub fn chosen(text: &str) -> Result<(&'static str, String), NodeError> {
+    let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
+        return Err(NodeError::new(NodeErrorKind::Value, format!("`{text}`: expected KEY=VALUE")));
+    };
+    let Some(key) = KEYS.iter().find(|key| key.name == typed) else {
+        let near = nearest(typed).map_or(String::new(), |near| format!(". Nearest: {}", near.name));
+        return Err(NodeError::new(NodeErrorKind::Setting, format!("no setting `{typed}`{near}")));
+    };
+    let value = parse(value);
+    let cluster = Cluster::tolerating(1);
+    let cluster = cluster.map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut blank = Settings::new(cluster, ClusterId([0; 32]), nowhere, Vec::new());
+    (key.set)(&mut blank, value).ok_or_else(|| {
+        let expected = format!("{text}: expected {} (default {})", bare(key.takes), bare(key.default));
+        NodeError::new(NodeErrorKind::Value, expected)
+    })?;
+    Ok((
+        key.name,
+        match value {
+            Value::Text(text) => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+            Value::Switch(on) => on.to_string(),
+            Value::Number(number) => number.to_string(),
+            Value::Other => String::new(),
+        },
+    ))
 }
 
 /// Returns the keys of the protocol's settings with the values that they accept, one per line.
@@ -114,7 +163,6 @@ fn duration(ns: u64) -> String {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use quorate_pbft::config::{Durability, MS};
-    use quorate_wire::{Cluster, ClusterId};
 
     use super::*;
 
@@ -189,6 +237,20 @@ mod tests {
             let trouble = given(settings).unwrap_err();
             assert_eq!((trouble.kind, trouble.what.as_str()), (kind, says));
         }
+    }
+
+    #[test]
+    fn a_setting_is_given_as_in_a_file() {
+        for (text, expected) in [
+            ("window=4096", ("window", "4096")),
+            ("poll = 20us", ("poll", "\"20us\"")),
+            ("read_only=false", ("read_only", "false")),
+            ("fs_exports=/(rw,no_root_squash) /pub(ro)", ("fs_exports", "\"/(rw,no_root_squash) /pub(ro)\"")),
+        ] {
+            assert_eq!(chosen(text).unwrap(), (expected.0, expected.1.to_owned()));
+        }
+        assert_eq!(chosen("windov=1").unwrap_err().what, "no setting `windov`. Nearest: window");
+        assert!(chosen("window=wide").unwrap_err().what.starts_with("window=wide: expected batches"));
     }
 
     #[test]

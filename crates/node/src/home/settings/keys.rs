@@ -30,6 +30,13 @@ pub(super) struct Key {
     pub(super) set: fn(&mut Settings, Value<'_>) -> Option<()>,
 }
 
+impl Key {
+    /// Returns its description as lines of comments.
+    pub(super) fn comment(&self) -> String {
+        format!("# {} ({})\n", self.about.replace('\n', "\n# "), self.takes)
+    }
+}
+
 /// Declares the keys.
 macro_rules! keys {
     ($($who:ident $($shared:ident)? $name:literal = $default:literal, $takes:literal, $about:literal,

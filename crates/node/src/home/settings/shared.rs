@@ -26,6 +26,11 @@ impl Shared {
     }
 }
 
+/// Returns the keys of the settings that all replicas must have alike, in the order of the file.
+pub fn shared_names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().filter(|key| key.shared).map(|key| key.name)
+}
+
 impl Settings {
     /// Returns the settings that `own` must have like all other nodes.
     pub fn shared(&self, own: Principal) -> Vec<Shared> {
@@ -37,8 +42,20 @@ impl Settings {
         KEYS.iter().filter(has).map(value).collect()
     }
 
+    /// Returns the front of a digest of each setting that all replicas must have alike, in the order of
+    /// [`shared_names`]. So another replica's differences can be named.
+    pub fn shared_digests(&self) -> Vec<u16> {
+        let digest = |key: &Key| {
+            let text = self.written.get(key.name).map_or(key.default, String::as_str);
+            let digest =
+                blake3::derive_key("quorate 2026 shared setting", self.meaning(key, text).as_bytes());
+            digest.first_chunk().map_or(0, |front| u16::from_le_bytes(*front))
+        };
+        KEYS.iter().filter(|key| key.shared).map(digest).collect()
+    }
+
     /// Returns what the settings are if only `key` is set, to this text of a file.
-    fn meaning(&self, key: &Key, text: &str) -> String {
+    pub(super) fn meaning(&self, key: &Key, text: &str) -> String {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut blank = Self::new(self.config.cluster, self.config.cluster_id, nowhere, Vec::new());
         let line = format!("value = {text}");

@@ -12,7 +12,14 @@ fn cluster() -> Cluster {
 }
 
 fn parse_as(own: Principal, text: &str) -> Result<Settings, NodeError> {
-    Settings::parse(Path::new("node.toml"), text, own, cluster(), ClusterId([1; 32]))
+    parse_both(own, text, "")
+}
+
+/// Reads a `node.toml`, and a `cluster.toml` with this section.
+fn parse_both(own: Principal, text: &str, shared: &str) -> Result<Settings, NodeError> {
+    let file = |path, text| File { path: Path::new(path), text };
+    let files = (file("node.toml", text), file("cluster.toml", shared));
+    Settings::parse(files, own, cluster(), ClusterId([1; 32]))
 }
 
 fn parse(lines: &str) -> Result<Settings, NodeError> {
@@ -97,17 +104,18 @@ fn addresses_are_complete_and_known() {
 fn the_example_has_every_key_with_its_default() {
     let settings = parse("").unwrap();
     for own in [Principal::Replica(ReplicaId(1)), Principal::Client(ClientId::new(1, 0))] {
-        let text = settings.example(own, "An example", &[("service", "\"null\"".to_owned())]);
+        let text = settings.example(own, "An example", &[]);
+        let shared = shared_section(&[("service", "\"null\"".to_owned())]);
         let keys = text.lines().filter(|line| {
             line.strip_prefix("# ")
                 .is_some_and(|rest| KEYS.iter().any(|key| rest.starts_with(&format!("{} = ", key.name))))
         });
-        assert!(keys.count() > 10, "{text}");
+        assert!(keys.count() >= 10, "{text}");
         let active = text.lines().map(|line| {
             let key = |rest: &str| KEYS.iter().any(|key| rest == format!("{} = {}", key.name, key.default));
             line.strip_prefix("# ").filter(|rest| key(rest)).unwrap_or(line).to_owned() + "\n"
         });
-        let mut parsed = parse_as(own, &active.collect::<String>()).unwrap();
+        let mut parsed = parse_both(own, &active.collect::<String>(), &shared).unwrap();
         // A default that is written down is the default.
         assert!(!core::mem::take(&mut parsed.written).is_empty());
         let expected = Settings { service: ServiceName::NULL, ..settings.clone() };
@@ -200,4 +208,32 @@ fn the_lanes_of_a_client_are_in_the_digest_of_the_settings() {
     let digest = |lines| parse(lines).unwrap().service_digest();
     assert_eq!(digest(""), digest("client_lanes_max = 256"));
     assert_ne!(digest(""), digest("client_lanes_max = 16"));
+}
+
+/// The settings that all nodes have alike come from `cluster.toml`, for clients too. Another value beside it is refused.
+#[test]
+fn shared_settings_are_the_cluster_s() {
+    let own = Principal::Replica(ReplicaId(1));
+    let shared = "[settings]\nservice = \"fs\"\nwindow = 1024\nclients_max = 4096\nfs_capacity = \"1GiB\"\n";
+    let read = |lines: &str| parse_both(own, &format!("{lines}\n{ADDRESSES}"), shared);
+    let settings = read("fs_capacity = \"1024MiB\"").unwrap();
+    assert_eq!((settings.service, settings.config.window), (ServiceName::FS, 1024));
+    let client = ADDRESSES.split("[clients]").next().unwrap();
+    let client = parse_both(Principal::Client(ClientId::new(1, 0)), client, shared).unwrap();
+    assert_eq!((client.config.window, client.fs.capacity_bytes), (1024, 1 << 30));
+    let trouble = read("\nwindow = 2048").unwrap_err();
+    assert_eq!(trouble.kind, NodeErrorKind::Rule);
+    assert!(trouble.to_string().contains("cluster.toml says 1024\n  --> node.toml:2\n"), "{trouble}");
+    let wrong = |shared: &str| parse_both(own, ADDRESSES, shared).unwrap_err().to_string();
+    assert!(
+        wrong("[settings]\nwindow = 200")
+            .ends_with("at least twice checkpoint_interval\n  --> cluster.toml:2")
+    );
+    assert!(wrong("[settings]\nwindov = 200").contains("did you mean `window`?"));
+    // Another order of the same, and defaults that are written down, make no difference; another value does.
+    let digests = |shared: &str| parse_both(own, ADDRESSES, shared).unwrap().shared_digests();
+    assert_eq!(digests("[settings]\nread_only = true\nwindow = 2048"), digests(""));
+    let (one, other) = (digests(""), digests("[settings]\nrequest_auth = \"mac\""));
+    let differs = shared_names().zip(one.iter().zip(&other)).filter(|(_, (one, other))| one != other);
+    assert_eq!(differs.map(|(name, _)| name).collect::<Vec<_>>(), ["request_auth"]);
 }

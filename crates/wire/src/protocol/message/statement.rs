@@ -18,6 +18,8 @@ pub const STATED_CHECKPOINTS_MAX: u8 = 16;
 pub const STATED_REASONS_MAX: u8 = 64;
 /// The longest name of a reason, in bytes.
 pub const REASON_BYTES_MAX: u8 = 24;
+/// Maximum number of settings in a statement.
+pub const STATED_SETTINGS_MAX: u8 = 64;
 /// The longest name of a version, in bytes.
 pub const VERSION_BYTES_MAX: u8 = 32;
 
@@ -190,6 +192,9 @@ pub struct Statement {
     pub lanes: (u32, u32),
     /// The version of its program.
     pub version: String,
+    /// The front of a digest of each setting that all replicas must have alike, in the order that the version has. At most
+    /// [`STATED_SETTINGS_MAX`].
+    pub settings: Vec<u16>,
 }
 
 impl Statement {
@@ -203,7 +208,8 @@ impl Statement {
         out.u64(self.high.0);
         let (left, fetches, rejoins) = (self.in_view_change, self.transferring, self.rejoining);
         let has_moved = self.moved.is_some();
-        let flags = [left, fetches, rejoins, has_moved, self.disk_full, self.workers.is_some()];
+        let (has_workers, has_settings) = (self.workers.is_some(), !self.settings.is_empty());
+        let flags = [left, fetches, rejoins, has_moved, self.disk_full, has_workers, has_settings];
         out.u8(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         out.count8(self.checkpoints.len());
         self.checkpoints.iter().for_each(|checkpoint| put_checkpoint(checkpoint, out));
@@ -238,6 +244,10 @@ impl Statement {
         out.u32(self.lanes.0);
         out.u32(self.lanes.1);
         put_text(&self.version, out);
+        if !self.settings.is_empty() {
+            out.count8(self.settings.len());
+            self.settings.iter().for_each(|digest| out.u16(*digest));
+        }
     }
 
     /// Reads a whole body.
@@ -246,7 +256,7 @@ impl Statement {
             let (nonce, view, executed) = (r.u64()?, ViewNum(r.u64()?), SeqNum(r.u64()?));
             let (committed, stable) = (SeqNum(r.u64()?), take_checkpoint(r)?);
             let (low, high, flags) = (SeqNum(r.u64()?), SeqNum(r.u64()?), r.u8()?);
-            if flags > 63 {
+            if flags > 127 {
                 return Err(DecodeError::NotCanonical);
             }
             let checkpoints = take_list(r.count8(STATED_CHECKPOINTS_MAX)?, || take_checkpoint(r))?;
@@ -268,6 +278,12 @@ impl Statement {
             increasing(contradictions.iter().map(|contradiction| contradiction.by))?;
             let (clock_ms, lanes) = (r.u64()?, (r.u32()?, r.u32()?));
             let version = take_text(r, VERSION_BYTES_MAX)?;
+            let count = if flags & 64 != 0 { r.count8(STATED_SETTINGS_MAX)? } else { 0 };
+            let settings = take_list(count, || r.u16())?;
+            // Without any, the flag is not set: a statement has one form.
+            if settings.is_empty() != (flags & 64 == 0) {
+                return Err(DecodeError::NotCanonical);
+            }
             let (in_view_change, transferring, rejoining) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
             Ok(Self {
                 nonce,
@@ -299,6 +315,7 @@ impl Statement {
                 clock_ms,
                 lanes,
                 version,
+                settings,
             })
         })
     }
