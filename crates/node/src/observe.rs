@@ -14,6 +14,7 @@
 //! | the verdict, as a pure function | [`model`] |
 //! | which replicas agree at which checkpoint | [`agreement`] |
 //! | output formats | [`json`], [`metrics`], [`text`] |
+//! | what a client of the cluster gets | [`probe`] |
 //! | observing a cluster, once and repeatedly | [`look`], [`watch`] |
 
 pub mod agreement;
@@ -21,12 +22,14 @@ pub mod json;
 pub mod look;
 pub mod metrics;
 pub mod model;
+pub mod probe;
 pub mod text;
 pub mod watch;
 
 pub use agreement::{Agreement, Cell};
 pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
+pub use probe::{Latency, ProbeOutcome, ProbeOutcomes};
 pub use watch::{Snapshot, Watch};
 
 pub use crate::run::client::ledger::{Class, Item, Ledger};

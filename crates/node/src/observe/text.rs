@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::agreement::Cell;
 use super::json;
-use super::look::Latency;
 use super::model::{FRESH_S, Health, Picture, Word};
+use super::probe::{Latency, ProbeOutcome};
 
 /// Returns the status in one line.
 pub fn line(picture: &Picture, rate: Option<f64>) -> String {
@@ -104,6 +104,11 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
             "  do        set the clock of replica-{} right: it votes for nothing",
             health.id.0
         ));
+    }
+    if picture.outcomes.large == Some(ProbeOutcome::Silence) {
+        lines.push(
+            "  do        large operations time out: let TCP through to the ports of all replicas, as well as UDP".to_owned(),
+        );
     }
     if picture.table_is_full() {
         let (used, room) = picture.lanes;
