@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica for its state, and runs one read and one operation that the replicas order. Also reads the
+/// Asks every replica for its state. Runs a read, a small write and a large write that change no data. Also reads the
 /// evidence of misbehaviour that clients have stored in their directories. A replica is "silent" if it does not
 /// answer within 700 ms.
 ///

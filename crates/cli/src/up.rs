@@ -301,7 +301,7 @@ impl Up {
         let observer = Observer::start(node, local.dir())?;
         // Replicas that another program runs on these directories may answer, while those started here end.
         let all_run = || logged.iter().all(|(name, before)| local.runs_since(name, *before));
-        while observer.try_out().ordered.is_none() || !all_run() {
+        while !observer.orders() || !all_run() {
             let gone = nodes
                 .iter_mut()
                 .find_map(|(name, child)| matches!(child.try_wait(), Ok(Some(_))).then_some(name));

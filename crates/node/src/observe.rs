@@ -15,6 +15,7 @@
 //! | which replicas agree at which checkpoint | [`agreement`] |
 //! | what an operator can do | [`advice`](mod@advice) |
 //! | output formats | [`json`], [`metrics`], [`text`] |
+//! | what a client of the cluster gets | [`probe`] |
 //! | observing a cluster, once and repeatedly | [`look`], [`watch`] |
 
 pub mod advice;
@@ -23,6 +24,7 @@ pub mod json;
 pub mod look;
 pub mod metrics;
 pub mod model;
+pub mod probe;
 pub mod text;
 mod units;
 pub mod watch;
@@ -30,6 +32,7 @@ pub mod watch;
 pub use agreement::{Agreement, Cell};
 pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
+pub use probe::{Latency, ProbeOutcome, ProbeOutcomes};
 pub use watch::{Snapshot, Watch};
 
 pub use crate::run::client::ledger::{Class, Item, Ledger};

@@ -3,7 +3,7 @@
 //!
 //! A little of each here. With `QUORATE_LIE_SECONDS=15`, every kind of liar lies for so long, on `QUORATE_CLUSTERS`
 //! clusters at a time (1 if that is not given). With `QUORATE_BUSY_SECONDS=180`, the machine is busy for so long, and
-//! views are counted. With `QUORATE_OPERATIONS=1000`, so many slow operations are executed. All with
+//! views are counted. With `QUORATE_OPERATIONS=1000`, this many slow operations are executed. All with
 //! `cargo test --release -p quorate-cli --test processes hardships -- --nocapture`.
 
 use std::fs;

@@ -1,5 +1,8 @@
 //! `quorate status`, as a script reads it.
 
+use std::fs;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -28,6 +31,62 @@ fn wait_for(dir: &str, verdict: &str, word: &str) -> Vec<Value> {
         assert!(begin.elapsed() < PATIENCE, "not {verdict}, {word}: {cluster} {replicas:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Takes what comes to `from` to `to`, until it is over. TCP does not come through.
+fn forward(from: &UdpSocket, to: &str, over: &AtomicBool) {
+    from.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let mut buffer = vec![0; 65_536];
+    while !over.load(Ordering::Relaxed) {
+        if let Ok(len) = from.recv(&mut buffer) {
+            let _ = from.send_to(&buffer[..len], to);
+        }
+    }
+}
+
+/// Where a firewall lets UDP through and TCP not, every replica answers and says that all is well: only operations that are
+/// longer than a datagram are not served, and that is what is said.
+#[test]
+fn h1_a_blocked_side_channel_is_no_health() {
+    let cluster = Cluster::start("blocked", &[], "");
+    let root = cluster.dir.join("c");
+    wait_for(&root, "healthy", "ok");
+    let clients = fs::read_dir(&root).unwrap().flatten().map(|entry| entry.path());
+    let clients = clients.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("client-"));
+    let clients: Vec<_> = clients.map(|path| path.join("node.toml")).collect();
+    let text = fs::read_to_string(&clients[0]).unwrap();
+    let addresses: Vec<String> = (0..4)
+        .map(|id| text.lines().find_map(|line| line.strip_prefix(&format!("r{id} = \""))).unwrap())
+        .map(|address| address.trim_end_matches('"').to_owned())
+        .collect();
+    let open: Vec<UdpSocket> = addresses.iter().map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    for path in &clients {
+        let mut text = fs::read_to_string(path).unwrap();
+        for (address, socket) in addresses.iter().zip(&open) {
+            text = text.replace(address, &socket.local_addr().unwrap().to_string());
+        }
+        fs::write(path, text).unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (socket, to) in open.iter().zip(&addresses) {
+            scope.spawn(|| forward(socket, to, &over));
+        }
+        let begin = Instant::now();
+        let (code, cluster, replicas) = loop {
+            let seen = status(&root);
+            // Until its keys are exchanged, a replica may be silent.
+            if seen.2.iter().all(|replica| replica["state"] == "ok") || begin.elapsed() > PATIENCE {
+                break seen;
+            }
+        };
+        let page = quorate(&["status", "--dir", &root]);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!((code, &cluster["verdict"]), (Some(1), &"degraded".into()), "{cluster} {replicas:?}");
+        assert_eq!(cluster["unserved"], serde_json::json!(["large operations time out"]));
+        let page = String::from_utf8_lossy(&page.stdout).into_owned();
+        assert!(page.starts_with("DEGRADED") && page.contains("let TCP through"), "{page}");
+    });
 }
 
 /// The keys that scripts rely on, and the four ways to end.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::model::{FRESH_S, Health, Picture, Verdict, Word};
+use super::probe::ProbeOutcome;
 use super::{Class, json, units};
 
 /// One piece of advice.
@@ -39,6 +40,10 @@ pub fn advice(picture: &Picture, addresses: &[SocketAddr]) -> Vec<Advice> {
         picture.replicas.iter().filter(|health| health.word != Word::Ok && !halted_by(health.word)).collect();
     replicas.sort_by_key(|health| std::cmp::Reverse(gravity(health.word)));
     all.extend(replicas.into_iter().map(|health| of_replica(health, picture, addresses)));
+    if picture.outcomes.large == Some(ProbeOutcome::Silence) {
+        let what = "large operations time out: let TCP through to the ports of all replicas, as well as UDP";
+        all.push(Advice::new(what));
+    }
     if picture.table_is_full() {
         let (used, room) = picture.lanes;
         all.push(

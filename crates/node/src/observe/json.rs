@@ -19,6 +19,7 @@ pub fn cluster(picture: &Picture) -> Value {
         "crashes_tolerated": picture.may_stop,
         "byzantine_tolerated": picture.may_lie,
         "replicas_needed": picture.needed(),
+        "unserved": picture.unserved(),
         "may_stop": picture.may_stop,
         "may_lie": picture.may_lie,
         "asked": picture.replicas.len(),

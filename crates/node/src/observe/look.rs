@@ -3,11 +3,12 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_wire::Cluster;
 
 use super::model::{Picture, Reading, judge};
+use super::probe::{LANES, Latency, Probe, ProbeOutcomes, Tried};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::client_number;
 use crate::run::caller::{Caller, CallerOptions, Heard};
@@ -19,19 +20,11 @@ pub const PATIENCE: Duration = Duration::from_millis(700);
 /// A cluster counts as halted if a probe operation takes longer than this.
 pub const DEADLINE: Duration = Duration::from_secs(3);
 
-/// The latency of a probe operation on each path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Latency {
-    /// Of an ordered operation.
-    pub ordered: Option<Duration>,
-    /// Of a read-only operation.
-    pub read_only: Option<Duration>,
-}
-
 /// Observes a cluster on demand.
 #[derive(Debug)]
 pub struct Observer {
     caller: Caller,
+    probe: Probe,
     cluster: Cluster,
     /// The directory that holds the clients' directories.
     dir: PathBuf,
@@ -89,11 +82,17 @@ impl Observer {
     ///
     /// As [`Caller::start`].
     pub fn start(node: ClientNode, dir: &Path) -> Result<Self, NodeError> {
-        let options = CallerOptions { lanes: 2, deadline: DEADLINE };
+        let options = CallerOptions { lanes: LANES, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
         let addresses = node.settings().replicas.clone();
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
-        Ok(Self { caller, cluster, dir: dir.to_path_buf(), service, addresses })
+        let mut operation = Vec::new();
+        // For a service that is not built in, an empty operation: it refuses it, with the same answer everywhere.
+        if let Some(row) = service.row() {
+            (row.probe)(&mut operation);
+        }
+        let probe = Probe::new(operation);
+        Ok(Self { caller, probe, cluster, dir: dir.to_path_buf(), service, addresses })
     }
 
     /// Returns the size of the cluster.
@@ -118,45 +117,40 @@ impl Observer {
 
     /// Asks the replicas, and computes the verdict.
     pub fn look(&self) -> Picture {
-        self.judge(self.ask(), None)
+        self.judge(self.ask(), ProbeOutcomes::default())
     }
 
     /// Asks the replicas, runs the probe operations, and computes the verdict. If no replica answers, no operation
     /// is run.
     pub fn look_well(&self) -> (Picture, Latency) {
+        let (picture, tried) = self.look_and_try(true);
+        (picture, tried.latency)
+    }
+
+    /// The same, with the probe operations that are due: their latencies are new ones or the last ones.
+    pub(super) fn look_and_try(&self, now: bool) -> (Picture, Tried) {
         let statements = self.ask();
         if statements.iter().all(Option::is_none) {
-            return (self.judge(statements, None), Latency::default());
+            return (self.judge(statements, ProbeOutcomes::default()), Tried::default());
         }
-        let latency = self.try_out();
-        (self.judge(statements, Some(latency.ordered.is_some())), latency)
+        let tried = self.probe.turn(&self.caller, now);
+        (self.judge(statements, tried.outcomes), tried)
     }
 
     fn ask(&self) -> Vec<Option<Heard>> {
         self.caller.statements(PATIENCE)
     }
 
-    fn judge(&self, heard: Vec<Option<Heard>>, answered: Option<bool>) -> Picture {
+    fn judge(&self, heard: Vec<Option<Heard>>, outcomes: ProbeOutcomes) -> Picture {
         let settings = heard.iter().map(|heard| heard.as_ref()?.settings).collect();
         let statements = heard.into_iter().map(|heard| Some(heard?.statement)).collect();
         let evidence = crate::run::client::ledger::of_all(&self.dir);
-        judge(Reading { cluster: self.cluster, statements, settings, evidence, answered, now_s: now_s() })
+        judge(Reading { cluster: self.cluster, statements, settings, evidence, outcomes, now_s: now_s() })
     }
 
-    /// Runs a probe operation on each path: one that changes nothing, for any service. None if it timed out.
-    pub fn try_out(&self) -> Latency {
-        let mut operation = Vec::new();
-        // For a service that is not built in, an empty operation: it refuses it, with the same answer everywhere.
-        if let Some(row) = self.service.row() {
-            (row.probe)(&mut operation);
-        }
-        let took = |read_only| {
-            let begin = Instant::now();
-            self.caller.call(&operation, read_only).ok().map(|_| begin.elapsed())
-        };
-        let ordered = took(false);
-        // After a time-out, a second one would tell nothing new.
-        Latency { ordered, read_only: if ordered.is_some() { took(true) } else { None } }
+    /// Says whether the cluster orders operations: runs one that changes nothing, for any service.
+    pub fn orders(&self) -> bool {
+        self.probe.orders(&self.caller, DEADLINE)
     }
 }
 

@@ -8,6 +8,7 @@ use quorate_wire::message::Statement;
 use quorate_wire::{Cluster, ReplicaId, SeqNum, ViewNum};
 
 use super::agreement::{Agreement, Cell};
+use super::probe::{ProbeOutcome, ProbeOutcomes};
 use crate::home::settings::shared_names;
 use crate::run::client::ledger::{Class, Item};
 
@@ -29,8 +30,8 @@ pub struct Reading {
     pub settings: Vec<Option<u64>>,
     /// The evidence of the clients.
     pub evidence: Vec<Item>,
-    /// Whether the observer's own operation finished in time, if it ran one.
-    pub answered: Option<bool>,
+    /// What became of the observer's own operations.
+    pub outcomes: ProbeOutcomes,
     /// The observer's clock, in seconds since 1970.
     pub now_s: u64,
 }
@@ -155,6 +156,8 @@ pub struct Picture {
     /// Client lanes whose last reply is kept, and how many can be, as f + 1 replicas say: at the bound clients with
     /// a new lane are refused.
     pub lanes: (u64, u64),
+    /// What became of the observer's own operations.
+    pub outcomes: ProbeOutcomes,
     /// The replicas, in the order of their ids.
     pub replicas: Vec<Health>,
     /// Which replicas agree at which checkpoint.
@@ -216,7 +219,22 @@ impl Picture {
     pub fn troubles(&self) -> Vec<String> {
         let troubled = self.replicas.iter().filter(|replica| replica.word != Word::Ok);
         let full = self.table_is_full().then(|| "client table full".to_owned());
-        troubled.map(|replica| format!("{} {}", replica.id, replica.says_short())).chain(full).collect()
+        let replicas = troubled.map(|replica| format!("{} {}", replica.id, replica.says_short()));
+        replicas.chain(full).chain(self.unserved().into_iter().map(str::to_owned)).collect()
+    }
+
+    /// Returns which operations of the observer were not served, apart from what the replicas' states say.
+    pub fn unserved(&self) -> Vec<&'static str> {
+        let ProbeOutcomes { ordered, read_only, large } = self.outcomes;
+        let outcomes = [
+            (ordered, "writes time out"),
+            (read_only, "reads time out"),
+            (large, "large operations time out"),
+        ];
+        let silent = outcomes.into_iter().filter(|(outcome, _)| *outcome == Some(ProbeOutcome::Silence));
+        let refused = outcomes.iter().any(|(outcome, _)| *outcome == Some(ProbeOutcome::NoPlace));
+        let refused = (refused && !self.table_is_full()).then_some("new lanes are refused");
+        silent.map(|(_, text)| text).chain(refused).collect()
     }
 
     /// Says whether clients with a new lane are refused.
@@ -242,7 +260,7 @@ impl Health {
 
 /// Computes the verdict.
 pub fn judge(reading: Reading) -> Picture {
-    let Reading { cluster, statements, settings, mut evidence, answered, now_s } = reading;
+    let Reading { cluster, statements, settings, mut evidence, outcomes, now_s } = reading;
     let agreement = Agreement::of(cluster, &statements);
     let weak = |number: fn(&Statement) -> u64| weak_max(cluster, statements.iter().flatten().map(number));
     let enough = statements.iter().flatten().count() >= cluster.weak();
@@ -274,14 +292,16 @@ pub fn judge(reading: Reading) -> Picture {
     let (proven, away) = (count(Word::is_proven), count(Word::is_away));
     let verdict = if proven > cluster.f() || !agreement.split.is_empty() {
         Verdict::Unsafe
-    } else if cluster.n() - away < cluster.quorum() || answered == Some(false) {
+    } else if cluster.n() - away < cluster.quorum() || outcomes.ordered == Some(ProbeOutcome::Silence) {
         Verdict::Halted
-    } else if is_full || replicas.iter().any(|replica| replica.word != Word::Ok) {
+    } else if is_full || !outcomes.all_served() || replicas.iter().any(|replica| replica.word != Word::Ok) {
         Verdict::Degraded
     } else {
         Verdict::Healthy
     };
-    let may_stop = if verdict == Verdict::Halted { 0 } else { cluster.f().saturating_sub(proven + away) };
+    // Where clients of some kind are not served, nothing is in reserve for them.
+    let is_short = verdict == Verdict::Halted || outcomes.are_missing();
+    let may_stop = if is_short { 0 } else { cluster.f().saturating_sub(proven + away) };
     let may_lie = if verdict == Verdict::Unsafe { 0 } else { cluster.f().saturating_sub(proven) };
     Picture {
         verdict,
@@ -291,6 +311,7 @@ pub fn judge(reading: Reading) -> Picture {
         view,
         executed,
         lanes,
+        outcomes,
         replicas,
         agreement,
         evidence,

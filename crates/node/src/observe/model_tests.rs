@@ -76,7 +76,7 @@ pub(in crate::observe) fn reading(is: &[Is]) -> Reading {
     }
     let statements = is.iter().map(statement).collect();
     let settings = is.iter().map(|is| Some(if let Set(digest) = is { *digest } else { 1 })).collect();
-    Reading { cluster, statements, settings, evidence, answered: None, now_s: NOW_S }
+    Reading { cluster, statements, settings, evidence, outcomes: ProbeOutcomes::default(), now_s: NOW_S }
 }
 
 fn words(picture: &Picture) -> Vec<&'static str> {
@@ -192,9 +192,25 @@ fn a_liar_names_neither_the_view_nor_the_lag() {
 
 #[test]
 fn a_reader_that_gets_no_answer_says_so() {
-    let halted = judge(Reading { answered: Some(false), ..reading(&[Well; 4]) });
-    assert_eq!((halted.verdict, halted.may_stop, halted.may_lie), (Verdict::Halted, 0, 1));
-    assert_eq!(judge(Reading { answered: Some(true), ..reading(&[Well; 4]) }).verdict, Verdict::Healthy);
+    use ProbeOutcome::{NoPlace, Served, Silence};
+    let with = |ordered, read_only, large| {
+        let outcomes = ProbeOutcomes { ordered, read_only, large };
+        let picture = judge(Reading { outcomes, ..reading(&[Well; 4]) });
+        (picture.verdict, picture.may_stop, picture.troubles().join(", "))
+    };
+    let served = Some(Served);
+    let troubled = |verdict, may_stop, text: &str| (verdict, may_stop, text.to_owned());
+    assert_eq!(with(served, served, served), troubled(Verdict::Healthy, 1, ""));
+    assert_eq!(with(None, None, None), troubled(Verdict::Healthy, 1, ""));
+    assert_eq!(with(Some(Silence), None, None), troubled(Verdict::Halted, 0, "writes time out"));
+    // What some clients do not get is trouble, although every replica says that it is well.
+    let reads = with(served, Some(Silence), served);
+    assert_eq!(reads, troubled(Verdict::Degraded, 0, "reads time out"));
+    let large = with(served, served, Some(Silence));
+    assert_eq!(large, troubled(Verdict::Degraded, 0, "large operations time out"));
+    // A refusal is an answer: others are served.
+    let refused = with(Some(NoPlace), Some(NoPlace), served);
+    assert_eq!(refused, troubled(Verdict::Degraded, 1, "new lanes are refused"));
 }
 
 #[test]

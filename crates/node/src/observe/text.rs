@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::advice::{Advice, advice};
 use super::agreement::Cell;
 use super::json;
-use super::look::Latency;
 use super::model::{FRESH_S, Health, Picture, Word};
+use super::probe::Latency;
 pub use super::units::{duration, size};
 
 /// Returns the status in one line.

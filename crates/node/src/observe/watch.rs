@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use quorate_wire::{ReplicaId, ViewNum};
 
 use super::advice::{Advice, advice};
-use super::look::{Latency, Observer, now_s};
+use super::look::{Observer, now_s};
 use super::model::{FRESH_S, Picture, Verdict, Word};
+use super::probe::{Latency, Tried};
 use super::{Class, json};
 
 /// Number of looks kept: five minutes at one per second.
@@ -113,10 +114,10 @@ impl Watch {
 
     /// Observes the cluster once. Call it from one thread.
     pub fn turn(&self) -> Arc<Snapshot> {
-        let (picture, latency) = self.observer.look_well();
+        let (picture, tried) = self.observer.look_and_try(false);
         let before = self.last();
         let lag_s = self.lags(&picture);
-        let next = Arc::new(after(before.as_deref(), picture, latency, lag_s));
+        let next = Arc::new(after(before.as_deref(), picture, &tried, lag_s));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&next));
         next
     }
@@ -142,13 +143,13 @@ impl Watch {
 }
 
 /// Combines the last snapshot with the new observation.
-fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: Vec<f64>) -> Snapshot {
+fn after(before: Option<&Snapshot>, picture: Picture, tried: &Tried, lag_s: Vec<f64>) -> Snapshot {
     let at = Instant::now();
     let rate = before.and_then(|before| rate(before, &picture, at));
     let us = |took: Option<Duration>| took.map(|took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     let mut next = Snapshot {
         at,
-        latency,
+        latency: tried.latency,
         rate,
         lag_s,
         rates: before.map_or_else(VecDeque::new, |before| before.rates.clone()),
@@ -159,8 +160,10 @@ fn after(before: Option<&Snapshot>, picture: Picture, latency: Latency, lag_s: V
         view_changes: before.map_or(0, |before| before.view_changes),
         picture,
     };
-    next.ordered = next.ordered.with(latency.ordered);
-    next.read_only = next.read_only.with(latency.read_only);
+    let latency = tried.latency;
+    // An operation that was not run again is not counted again.
+    next.ordered = next.ordered.with(latency.ordered.filter(|_| tried.is_new.0));
+    next.read_only = next.read_only.with(latency.read_only.filter(|_| tried.is_new.1));
     next.rates.push_back((rate.unwrap_or(0.0), us(latency.ordered), us(latency.read_only)));
     if next.rates.len() > KEPT {
         next.rates.pop_front();
