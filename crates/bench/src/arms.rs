@@ -137,7 +137,11 @@ impl Arm {
         let hosts =
             (0..place.hosts()).map(|id| start("client", id, CLIENT_CORE)).collect::<Result<Vec<_>>>()?;
         servers.iter_mut().try_for_each(|replica| replica.tell("go"))?;
-        let variant = if let Place::Each(_, wait) = place { wait.name() } else { setup.name }.to_owned();
+        let variant = match place {
+            Place::Each(_, wait) if setup.switches.is_empty() => wait.name().to_owned(),
+            Place::Each(_, wait) => format!("{}, {}", wait.name(), setup.name),
+            Place::Pinned | Place::Free(_) => setup.name.to_owned(),
+        };
         let durability = "memory";
         Ok(Self { system: "quorate", variant, setup: Some(setup), durability, servers, hosts, counts: false })
     }

@@ -95,6 +95,11 @@ fn run(settings: Settings) -> Result<Report> {
             }
         }
     }
+    // The paper's threshold for requests that are sent apart from their batch, beside ours.
+    let count = settings.effort.of(20, 20, 5);
+    let place = Place::Each(count.into(), Wait::Blocking);
+    let apart = plan.arm(Arm::cluster(Setup::with("separate above 255 B", "separate_above=255"), place)?);
+    plan.point(apart, count, Until::Ms(ms), Op::rw(KB, small), None);
     report.rows = plan.run(settings, repeats)?;
     report.shapes = shapes(&report.rows);
     report.notes.push(format!(
@@ -124,7 +129,7 @@ const PAPER: [Maxima; 2] = [
 
 /// Returns whether the clients of a row share processes, as in the paper.
 fn is_shared(row: &Row) -> bool {
-    ![Wait::Blocking, Wait::Polling].iter().any(|wait| row.variant == wait.name())
+    ![Wait::Blocking, Wait::Polling].iter().any(|wait| row.variant.starts_with(wait.name()))
 }
 
 /// Returns the row with the highest throughput of a system in an operation and mode, with shared processes.

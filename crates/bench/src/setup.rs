@@ -67,6 +67,10 @@ fn set(config: &mut Config, key: &str, value: &str) -> bool {
         ("collect_replies", Some(false), _) => config.collect_from = 0,
         ("auth", None, "mac") => config.request_auth = RequestAuth::Mac,
         ("auth", None, "sig+mac") => config.request_auth = RequestAuth::SigMac,
+        ("separate_above", None, bytes) => match bytes.parse() {
+            Ok(bytes) => config.separate_above = bytes,
+            Err(_) => return false,
+        },
         ("pipeline", None, width) => match width.parse() {
             Ok(width) => config.pipeline = width,
             Err(_) => return false,

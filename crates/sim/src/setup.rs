@@ -67,7 +67,8 @@ impl Setup {
     pub fn new(seed: u64, cluster: Cluster) -> Self {
         Self {
             seed,
-            config: Config { seed, ..Config::new(cluster, CLUSTER_ID) },
+            // Operations of both kinds, those that travel with their batch and those that travel apart, are short here.
+            config: Config { seed, separate_above: 255, ..Config::new(cluster, CLUSTER_ID) },
             clients: 1,
             lanes: 1,
             network: Profile::lan(),

@@ -61,7 +61,7 @@ struct Test {
 }
 
 fn config(f: u16) -> Config {
-    Config::new(Cluster::tolerating(f).unwrap(), CLUSTER)
+    Config { separate_above: 255, ..Config::new(Cluster::tolerating(f).unwrap(), CLUSTER) }
 }
 
 fn lane() -> ClientId {

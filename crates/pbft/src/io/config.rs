@@ -193,7 +193,7 @@ impl Config {
             batch_requests_max: 1024,
             batch_bytes_max: 56 << 10,
             batching: true,
-            separate_above: 255,
+            separate_above: 4096,
             separate: true,
             small_reply: 64,
             digest_replies: true,

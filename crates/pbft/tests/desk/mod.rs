@@ -122,6 +122,7 @@ impl Desk {
         config.checkpoint_interval = 4;
         config.window = 8;
         config.pipeline = 4;
+        config.separate_above = 255;
         config.piggyback = false;
         config.durability = quorate_pbft::config::Durability::Memory;
         change(&mut config);

@@ -176,13 +176,13 @@ mod tests {
         let config = given(&[
             "checkpoint_interval=16",
             "window = 32",
-            "batch_bytes_max=4KiB",
+            "batch_bytes_max=8KiB",
             "tentative=false",
             "durability=memory",
             "view_timeout_max=3s",
         ])
         .unwrap();
-        assert_eq!((config.checkpoint_interval, config.window, config.batch_bytes_max), (16, 32, 4096));
+        assert_eq!((config.checkpoint_interval, config.window, config.batch_bytes_max), (16, 32, 8192));
         assert!(!config.tentative && config.durability == Durability::Memory);
         assert_eq!(config.view_timeout_max_ns, 3_000 * MS);
         for key in protocols() {

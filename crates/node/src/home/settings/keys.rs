@@ -104,7 +104,7 @@ keys! {
     replica "batch_bytes_max" = "\"56KiB\"", "a size, 1KiB to 56KiB",
         "Maximum size of a batch. A larger request gets a batch of its own.",
         |s, v| s.config.batch_bytes_max = v.size()?;
-    node "separate_above" = "\"255B\"", "a size, below batch_bytes_max",
+    node "separate_above" = "\"4KiB\"", "a size, below batch_bytes_max",
         "Requests with longer operations are sent separately from the ordering messages.",
         |s, v| s.config.separate_above = v.size()?;
     node "small_reply" = "\"64B\"", "a size",
