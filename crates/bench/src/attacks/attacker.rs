@@ -29,8 +29,9 @@ const BODY_BYTES: usize = 1 << 20;
 const LANES: u16 = 256;
 /// The lanes of the client whose MACs are right for some replicas only.
 const SPOILED_LANES: u16 = 16;
-/// The bytes of a MAC for all replicas but its kind, at the end of a frame: the sender's key and four entries.
-const MACS: usize = 4 + 4 * ENTRY_BYTES;
+/// The bytes of an authenticator behind its form, at the end of a frame: the number of entries, the sender's key and four
+/// entries.
+const MACS: usize = 1 + 4 + 4 * ENTRY_BYTES;
 
 /// An attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +211,7 @@ fn spoil(datagram: &mut [u8], count: usize) {
         return;
     }
     for replica in 0..count {
-        datagram[at + 1 + 4 + (replica + 1) * ENTRY_BYTES - 1] ^= 1;
+        datagram[at + 2 + 4 + (replica + 1) * ENTRY_BYTES - 1] ^= 1;
     }
 }
 
