@@ -153,9 +153,6 @@ impl<M: Meter> ClientProcess<M> {
     /// Starts an operation in a lane without one.
     pub fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
         self.meter.start();
-        if self.keys_missing > 0 {
-            self.send_keys(); // before a request that nobody can believe without them
-        }
         if let Some(lane) = self.lanes.get_mut(usize::from(lane)) {
             lane.client.raise(self.timestamps.next());
         }
