@@ -182,6 +182,9 @@ fn command(random: &mut Random) -> String {
                 "HRANDFIELD a 1 WITH",
                 "SPOP none",
                 "SRANDMEMBER none 3",
+                "SRANDMEMBER a -9223372036854775808",
+                "HRANDFIELD a -9223372036854775807 WITHVALUES",
+                "MEMORY USAGE none",
                 "HRANDFIELD none 2 WITHVALUES",
                 "HRANDFIELD none",
             ])

@@ -94,6 +94,17 @@ pub(super) fn ask(
             let byte = i64::from(place / 8);
             (further(Further::Range { key, start: byte, end: byte }), Shape::Bit { shift: 7 - place % 8 })
         }
+        "memory" => match (key.eq_ignore_ascii_case(b"USAGE"), rest) {
+            (true, [of]) => (further(Further::Usage { key: of }), Shape::Figure),
+            (true, [of, samples, count]) if samples.eq_ignore_ascii_case(b"SAMPLES") => {
+                integer(count)?;
+                (further(Further::Usage { key: of }), Shape::Figure)
+            }
+            (true, _) => return refuse(SYNTAX),
+            (false, _) => {
+                return refuse("ERR unknown subcommand or wrong number of arguments. Try MEMORY HELP.");
+            }
+        },
         "strlen" => (command(Command::Length { key }), Shape::Integer),
         "del" | "unlink" => (command(Command::Del(Items::keys(all, &mut buffer))), Shape::Integer),
         "exists" | "touch" => (command(Command::Exists(Items::keys(all, &mut buffer))), Shape::Integer),

@@ -158,6 +158,13 @@ fn random(name: &str, key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Re
         }
         _ => return refuse(SYNTAX),
     };
+    if number == i64::MIN && !is_pop {
+        let most = i64::MAX;
+        return refuse(format!("ERR value is out of range, value must between -{most} and {most}"));
+    }
+    if with_values && number.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
+        return refuse("ERR value is out of range");
+    }
     if is_pop && number < 0 {
         return refuse("ERR value is out of range, must be positive");
     }

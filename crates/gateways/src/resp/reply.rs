@@ -54,6 +54,8 @@ pub(super) enum Shape {
     Bulk,
     /// A number.
     Integer,
+    /// A number or nil.
+    Figure,
     /// SETNX: a number, 1 if it was done.
     Flag,
     /// RENAME: a status, or an error if there is no such key.
@@ -169,12 +171,16 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
             // The session takes the mark of WATCH.
             encode::status(out, "OK");
         }
-        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk | Shape::First) => encode::nil(out, version),
+        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk | Shape::First | Shape::Figure) => {
+            encode::nil(out, version);
+        }
         (Answer::Nil, Shape::ListOrNil) => encode::no_array(out, version),
         (Answer::Value(b"0"), Shape::Placed) => encode::error(out, b"ERR index out of range"),
         (Answer::Value(b"-1"), Shape::Placed) => encode::error(out, b"ERR no such key"),
         (Answer::Value(value), Shape::Bulk | Shape::SetGet) => encode::bulk(out, value),
-        (Answer::Value(text), Shape::Integer | Shape::Copy { .. }) => encode::integer(out, number(text)?),
+        (Answer::Value(text), Shape::Integer | Shape::Figure | Shape::Copy { .. }) => {
+            encode::integer(out, number(text)?);
+        }
         (Answer::Done, Shape::Flag) => encode::integer(out, 1),
         (Answer::Nil, Shape::Flag | Shape::Copy { strict: false }) => encode::integer(out, 0),
         (Answer::Nil, Shape::Rename | Shape::Copy { strict: true }) => {

@@ -84,7 +84,11 @@ impl Further<'_> {
     /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
-            Self::Deadline { .. } | Self::Range { .. } | Self::Scan { .. } | Self::Mark(_) => true,
+            Self::Deadline { .. }
+            | Self::Range { .. }
+            | Self::Scan { .. }
+            | Self::Usage { .. }
+            | Self::Mark(_) => true,
             Self::In { operation, .. } => Asked::decode(operation).is_ok_and(|asked| asked.is_read_only()),
             Self::All(all) => all.operations().all(|one| match Asked::decode(one) {
                 // Transactions in transactions are refused: nothing is looked at below them.

@@ -132,6 +132,7 @@ pub(super) fn further(
             store.within(database, |store| store.answer(&asked, out))?;
         }
         Further::SetBit { key, place, is_set } => set_bit(store, key, (place, is_set), out)?,
+        Further::Usage { key } => usage(store, key, out)?,
         Further::ClearOne => {
             store.clear_one()?;
             Answer::Done.encode(out);
@@ -189,6 +190,23 @@ fn overwrite(
         store.put(key, &value[..], Deadline::Keep)?;
     }
     number(value.len(), out);
+    Ok(())
+}
+
+fn usage(store: &Store<'_, '_>, key: &[u8], out: &mut Vec<u8>) -> Result<(), KvError> {
+    let mut bytes = key.len();
+    if let Some((_, id)) = store.made(key)? {
+        store.each_element(&id, &[], |name, value| {
+            bytes = bytes.saturating_add(id.len() + name.len() + value.len());
+            Ok(true)
+        })?;
+    } else if let Some(value) = store.find(key)? {
+        bytes += value.len();
+    } else {
+        Answer::Nil.encode(out);
+        return Ok(());
+    }
+    number(bytes, out);
     Ok(())
 }
 

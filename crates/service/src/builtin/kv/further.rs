@@ -14,7 +14,7 @@
 //!   77 time       -                                  78 mark            keys
 //!   79 all        checks 2 | (mark 16, len 4 | operation) ... | (len 4 | operation) ...
 //!   80 in         database 1 | operation             81 clear one       -
-//!   82 set bit    bit 1 | place 4 | key
+//!   82 set bit    bit 1 | place 4 | key               83 usage         key
 //! kind        0 any   1 hash   2 set   3 string   4 list
 //! life        0 forever   1 as before   2 from now, 8   3 until, 8
 //! ```
@@ -253,6 +253,11 @@ pub enum Further<'a> {
     },
     /// Removes everything from a database.
     ClearOne,
+    /// The bytes of a key and of its value, or of its elements; nil if there is none. Read-only.
+    Usage {
+        /// The key.
+        key: &'a [u8],
+    },
     /// Sets a bit of a value, which grows if need be. Answers the bit before.
     SetBit {
         /// The key.
@@ -332,7 +337,7 @@ impl<'a> Further<'a> {
                 out.bytes(&time_ms.to_le_bytes());
                 key(k, out);
             }
-            Self::Deadline { key: k } => key(k, out),
+            Self::Deadline { key: k } | Self::Usage { key: k } => key(k, out),
             Self::AddDecimal { key: k, by } => {
                 key(k, out);
                 out.bytes(by);
@@ -407,6 +412,7 @@ impl<'a> Further<'a> {
             Self::In { .. } => 80,
             Self::ClearOne => 81,
             Self::SetBit { .. } => 82,
+            Self::Usage { .. } => 83,
         }
     }
 
@@ -483,6 +489,7 @@ impl<'a> Further<'a> {
             }
             81 => Self::ClearOne,
             82 => Self::SetBit { is_set: r.bool()?, place: u32::from_le_bytes(r.array()?), key: key(r)? },
+            83 => Self::Usage { key: key(r)? },
             code => return Err(DecodeError::UnknownKind(code)),
         };
         reader.end()?;

@@ -42,6 +42,7 @@ fn every(mut each: impl FnMut(&Further<'_>)) {
         Further::In { database: 15, operation: &get },
         Further::ClearOne,
         Further::SetBit { key, place: 70_000, is_set: true },
+        Further::Usage { key },
     ];
     commands.iter().for_each(&mut each);
 }
@@ -245,6 +246,10 @@ impl Model {
                 }
                 number(1)
             }
+            Further::Usage { key } => match self.get(now, db, key) {
+                Some((value, _)) => number(i64::try_from(key.len() + value.len()).unwrap()),
+                None => alloc::vec![1],
+            },
             Further::SetBit { key, place, is_set } => {
                 let (mut value, at) = self.get(now, db, key).cloned().unwrap_or_default();
                 let (byte, bit) = (usize::try_from(place / 8).unwrap(), 1 << (7 - place % 8));
@@ -339,6 +344,7 @@ fn databases_behave_like_maps_with_time() {
                 17 => Further::RemoveIf { key, value },
                 18 | 19 => Further::ExpireIf { key, value, how, time_ms },
                 20 if below(10) == 0 => Further::ClearOne,
+                23 => Further::Usage { key },
                 21 | 22 => {
                     let place = u32::try_from(below(90)).unwrap();
                     Further::SetBit { key, place, is_set: below(2) == 0 }
