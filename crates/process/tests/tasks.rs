@@ -19,7 +19,6 @@ use quorate_service::parallel::{EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door};
 
@@ -247,17 +246,7 @@ impl Bench {
         let mut batch = Batch::default();
         for &(client, timestamp, operation) in requests {
             let (client, timestamp) = (ClientId::new(client, 0), Timestamp(timestamp));
-            batch.push_inlined(&Request {
-                client,
-                timestamp,
-                digest: self.domains.request(client.0, timestamp.0, operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation,
-                operation_at: 0,
-                frame: operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(&self.domains, client, timestamp, operation);
         }
         batch.seal(&self.domains, &(seq * MS).to_le_bytes());
         self.ask(Action::Execute { seq: SeqNum(seq), batch: Arc::new(batch), tentative: false });
