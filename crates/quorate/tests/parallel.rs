@@ -1,4 +1,4 @@
-//! A typed service that declares keys is executed in parallel, and its state and replies are those of sequential execution.
+//! A typed service that declares keys is executed in parallel. Its state and replies are those of sequential execution.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use quorate::service::Typed;
