@@ -213,7 +213,7 @@ impl ReplicaNode {
                 .with_workers(parallel)
                 .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
             let pages = process.executor().service_part();
-            Some(Workers::start(count, &service, pages, process.disk().waker(), &clock)?)
+            Some(Workers::start(count, &service, pages, process.disk().waker())?)
         } else {
             None
         };

@@ -75,7 +75,7 @@ impl Cluster {
                 process = process.with_workers(parallel).unwrap();
                 let part = process.executor().service_part();
                 let waker = Waker::new().unwrap();
-                threads_of = Some(Workers::start(*count, &service, part, &waker, &Clock::new()).unwrap());
+                threads_of = Some(Workers::start(*count, &service, part, &waker).unwrap());
             }
             let mut seen = Seen { runs: Arc::clone(&runs), at: id.index() };
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
