@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use nix::fcntl::{Flock, FlockArg};
-use quorate_node::caller::CallerOptions;
-use quorate_node::{Caller, OpenClient, Waiting};
+use quorate_node::Caller;
 use quorate_service::kv::{Answer, Kv, Operation};
 use quorate_service::{Access, Context, Service, Stop, View};
 
@@ -87,14 +85,6 @@ impl Service for Slow {
     }
 }
 
-fn caller(cluster: &Cluster, lanes: u16) -> Caller {
-    let (drive, socket) = cluster.client(lanes);
-    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-    let lock = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
-    let client = OpenClient { drive, socket, waiting: Waiting::Block, lock };
-    Caller::start(client, CallerOptions { lanes, deadline: Duration::from_secs(60) }).unwrap()
-}
-
 fn incr(key: &str) -> Vec<u8> {
     let mut operation = Vec::new();
     Operation::Incr { key: key.as_bytes(), by: 1 }.encode(&mut operation);
@@ -120,7 +110,7 @@ fn raise(caller: &Caller, keys: &[String], times: usize) -> Vec<u64> {
 #[test]
 fn px1_long_operations_run_at_the_same_time() {
     let cluster = Cluster::with_workers(Slow::default(), &[2, 4, 8, 8]);
-    let caller = caller(&cluster, 16);
+    let caller = cluster.caller(16);
     let keys: Vec<_> = (0..16).map(|at| format!("{}{at}", if at % 4 == 0 { "fast" } else { "s" })).collect();
     assert_eq!(raise(&caller, &keys, 12), [12; 16]);
     // All of them on one key: one after the other.
@@ -135,7 +125,7 @@ fn px1_long_operations_run_at_the_same_time() {
 #[test]
 fn px1_requests_without_usable_keys_run_one_at_a_time() {
     let cluster = Cluster::with_workers(Slow::default(), &[8]);
-    let caller = caller(&cluster, 8);
+    let caller = cluster.caller(8);
     let keys: Vec<_> =
         (0..8).map(|at| format!("{}{at}", if at % 2 == 0 { "sall" } else { "smany" })).collect();
     assert_eq!(raise(&caller, &keys, 3), [3; 8]);
@@ -148,7 +138,7 @@ fn px1_requests_without_usable_keys_run_one_at_a_time() {
 fn px9_a_worker_that_panics_means_nothing() {
     let service = Slow::default();
     let cluster = Cluster::with_workers(service.clone(), &[4]);
-    let caller = caller(&cluster, 8);
+    let caller = cluster.caller(8);
     let keys: Vec<_> = ["spanic", "s1", "s2", "fast", "s3"].map(String::from).into();
     assert_eq!(raise(&caller, &keys, 4), [4; 5]);
     assert!(service.odd.load(Ordering::Relaxed) > 0);
@@ -160,7 +150,7 @@ fn px9_a_worker_that_panics_means_nothing() {
 fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
     let service = Slow::default();
     let cluster = Cluster::with_workers(service.clone(), &[4]);
-    let caller = caller(&cluster, 8);
+    let caller = cluster.caller(8);
     let keys: Vec<_> = ["shang", "s1", "s2", "fast"].map(String::from).into();
     // Each lane has its first request, which depends on all others, before one hangs.
     raise(&caller, &(0..8).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
@@ -194,7 +184,7 @@ fn px9_a_worker_that_hangs_holds_up_its_own_request_only() {
 fn px_e_short_operations_need_no_worker() {
     let service = Slow::default();
     let cluster = Cluster::with_workers(service.clone(), &[2]);
-    let caller = caller(&cluster, 8);
+    let caller = cluster.caller(8);
     raise(&caller, &(0..8).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
     service.hangs.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
