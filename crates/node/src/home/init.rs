@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,7 @@ use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_name};
 use crate::home::secret;
 use crate::home::settings::{self, ServiceName, Settings, is_of_replicas, is_shared, shared_section};
+use crate::net::names;
 use crate::storage;
 
 /// The port of the first replica on a host.
@@ -81,12 +82,9 @@ impl std::str::FromStr for Host {
         if let Ok(ip) = text.parse() {
             return Ok(Self { ip, port: None });
         }
-        let first = |found: std::io::Result<std::vec::IntoIter<SocketAddr>>| found.ok()?.next();
-        if let Some(address) = text.parse().ok().or_else(|| first(text.to_socket_addrs())) {
-            return Ok(Self { ip: address.ip(), port: Some(address.port()) });
-        }
-        let found = first((text, 0).to_socket_addrs()).map(|address| Self { ip: address.ip(), port: None });
-        found.ok_or_else(|| {
+        let place = names::resolve(text).map(|address| (address.ip(), Some(address.port())));
+        let place = place.or_else(|| Some((names::resolve(&format!("{text}:0"))?.ip(), None)));
+        place.map(|(ip, port)| Self { ip, port }).ok_or_else(|| {
             "expected IP, IP:PORT or a name, such as 10.0.0.1, 10.0.0.1:7000 or node1".to_owned()
         })
     }
@@ -383,7 +381,9 @@ mod tests {
         assert!(host.ip.is_loopback() && host.port == Some(7100));
         assert_eq!("localhost".parse::<Host>().unwrap().port, None);
         assert_eq!("::1".parse::<Host>().unwrap().address().to_string(), "[::1]:7000");
-        assert!("no.such.invalid".parse::<Host>().is_err());
+        for text in ["no.such.invalid", "7000", "10.0.1", "10.0.1:7000"] {
+            assert!(text.parse::<Host>().is_err(), "{text}");
+        }
     }
 
     /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.

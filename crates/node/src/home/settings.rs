@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use quorate_wire::ClusterId;
@@ -23,6 +23,7 @@ use self::value::Value;
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{client_name, client_number};
 use crate::home::secret;
+use crate::net::names;
 pub use crate::services::ServiceName;
 
 mod exports;
@@ -201,10 +202,8 @@ impl File<'_> {
     }
 
     fn address(&self, key: &str, value: &TomlValue<'_>) -> Result<SocketAddr, NodeError> {
-        let text = value.get_ref().as_str();
         // A name stands for its address at the start.
-        let resolved = |text: &str| text.to_socket_addrs().ok()?.next();
-        text.and_then(|text| text.parse().ok().or_else(|| resolved(text))).ok_or_else(|| {
+        value.get_ref().as_str().and_then(names::resolve).ok_or_else(|| {
             let what = format!("invalid value for `{key}`");
             self.trouble(
                 NodeErrorKind::Value,
