@@ -23,8 +23,8 @@ use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
 use crate::front::{
-    self, Cluster, Conversation, Counts, Ends, Failure, FrontDoor, INPUT_BYTES, Limits, Progress, Question,
-    Refused, Unreplicated,
+    self, Cluster, Conversation, Counts, Ends, Failure, FrontDoor, Goes, INPUT_BYTES, Limits, Progress,
+    Question, Refused, Unreplicated,
 };
 use quorate_node::Meter;
 use quorate_node::client::ClientProcess;
@@ -310,8 +310,9 @@ impl Conversation for NfsConversation {
         !self.output().is_empty() || self.connection.is_amid() || (self.is_last && !self.connection.is_idle())
     }
 
-    fn may_go(&self, idle_ns: u64) -> bool {
-        idle_ns > IDLE_NS && self.connection.is_idle() && !self.is_stalled() && self.rest.is_empty()
+    fn may_go(&self, idle_ns: u64) -> Option<Goes> {
+        let waits = !self.connection.is_idle() || self.is_stalled() || !self.rest.is_empty();
+        (idle_ns > IDLE_NS && !waits).then_some(Goes::Idle)
     }
 
     fn held(&self) -> usize {
