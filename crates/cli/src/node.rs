@@ -216,6 +216,9 @@ pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode
     Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
+/// The system's text for EMFILE. The one for ENFILE begins with it.
+const OUT_OF_DESCRIPTORS: &str = "Too many open files";
+
 impl From<NodeError> for Failure {
     fn from(trouble: NodeError) -> Self {
         let code = match trouble.kind {
@@ -235,6 +238,12 @@ impl From<NodeError> for Failure {
             NodeErrorKind::Disk => Code::Disk,
             NodeErrorKind::Network => Code::Network,
         };
-        Self { code, what: trouble.what, place: trouble.place, next: trouble.next }
+        let failure = Self { code, what: trouble.what, place: trouble.place, next: trouble.next };
+        if failure.what.contains(OUT_OF_DESCRIPTORS) {
+            // Which file or socket met the limit first is chance: one code, and advice about the limit.
+            let next = "raise this user's limit of open files, for example: ulimit -n 4096";
+            return Self { code: Code::Network, ..failure.next(next) };
+        }
+        failure
     }
 }

@@ -28,13 +28,11 @@ pub struct Crowd {
     until: u64,
     /// How long the next hold is.
     hold_ns: u64,
-    /// When the last yield ended, if the thread has found nothing to do since.
-    yielded: Option<Instant>,
 }
 
 impl Default for Crowd {
     fn default() -> Self {
-        Self { level: 0, until: 0, hold_ns: HOLD_MIN_NS, yielded: None }
+        Self { level: 0, until: 0, hold_ns: HOLD_MIN_NS }
     }
 }
 
@@ -45,21 +43,12 @@ impl Crowd {
         now_ns < self.until
     }
 
-    /// Lets other threads run, and takes note of how long that took. `now_ns` is the present time. The look for input
-    /// since the last yield counts, too: it is short, and one clock to read less.
+    /// Lets other threads run, and takes note of how long that took. `now_ns` is the present time.
     #[inline]
     pub fn make_room(&mut self, now_ns: u64) {
-        let start = self.yielded.unwrap_or_else(Instant::now);
+        let start = Instant::now();
         std::thread::yield_now();
-        let end = Instant::now();
-        self.yielded = Some(end);
-        self.note_yield(now_ns, u64::try_from((end - start).as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    /// The thread has worked or slept.
-    #[inline]
-    pub fn is_away(&mut self) {
-        self.yielded = None;
+        self.note_yield(now_ns, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Takes note of a yield that began at `now_ns`.

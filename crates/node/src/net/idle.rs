@@ -55,7 +55,6 @@ impl Idle {
     /// There was something to do.
     #[inline]
     pub fn reset(&mut self) {
-        self.crowd.is_away();
         if self.since.take().is_some() {
             self.parts = (2 * self.parts).min(PARTS);
         }
@@ -93,7 +92,6 @@ impl Idle {
             return Ok(0);
         }
         (self.parts, self.since) = (1, None);
-        self.crowd.is_away();
         let sleep_ms = due_ns.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
         sleep(&mut self.delay, crowded, sleep_ms, |sleep_ms| {
             let Some(waker) = waker else { return socket.wait(sleep_ms, None) };
