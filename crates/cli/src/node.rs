@@ -134,7 +134,7 @@ impl Init {
         cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
         let set = self.set.iter().map(|text| settings::chosen(text).map_err(|trouble| trouble.at("--set")));
-        cluster.for_all = set.collect::<Result<_, _>>()?;
+        cluster.chosen.extend(set.collect::<Result<Vec<_>, _>>()?);
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();

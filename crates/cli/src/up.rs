@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
 use quorate_node::init::{Host, NewCluster};
-use quorate_node::observe::{Observer, Watch};
+use quorate_node::observe::{Observer, Watch, text};
 use quorate_node::ports::{Port, holder};
 use quorate_node::services::ServiceName;
 use quorate_node::{ClientNode, descriptors, signals};
@@ -318,6 +318,8 @@ impl Up {
                     .at(format!("{}/replica-*/replica.log", self.dir().display()))
                     .next("read the replicas' logs there"));
             }
+            // An answer that comes at once, from others or as a refusal, is no reason to ask without a pause.
+            std::thread::sleep(Duration::from_millis(20));
         }
         for gateway in &gateways {
             let arguments = ["--listen".to_owned(), gateway.address.to_string()];
@@ -379,13 +381,13 @@ impl Up {
 /// printed when the verdict, the view or a replica's state has changed.
 fn look_after(watch: &Watch, stop: &AtomicBool) {
     let (terminal, mut last) = (std::io::stdout().is_terminal(), String::new());
-    crate::status::follow(watch, stop, |line| {
+    crate::status::follow(watch, stop, |seen| {
+        let line = text::line(&seen.picture, seen.rate);
         if terminal {
             print!("\r\x1b[K{line}");
             let _ = std::io::stdout().flush();
             return;
         }
-        let Some(seen) = watch.last() else { return };
         let picture = &seen.picture;
         let state = format!("{:?} {:?} {:?}", picture.verdict, picture.view, picture.troubles());
         if state != last {

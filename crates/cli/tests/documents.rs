@@ -93,6 +93,10 @@ fn every_console_block_is_run_or_says_why_not() {
         .map(|block| format!("{}:{}", block.page, block.line))
         .collect();
     assert!(left.is_empty(), "neither run nor marked `not run: REASON`: {left:?}");
+    for block in blocks.iter().filter(|block| block.is_console()) {
+        let unknown: Vec<&str> = block.unknown().collect();
+        assert!(unknown.is_empty(), "{}:{}: {unknown:?} is no mark", block.page, block.line);
+    }
     let run = blocks.iter().filter(|block: &&Block| block.is_console() && block.why_not().is_none()).count();
     assert!(run > 20, "{run} blocks");
 }

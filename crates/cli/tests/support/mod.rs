@@ -39,6 +39,16 @@ pub(crate) fn content(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
+/// A process that ends with the test.
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Returns an address of loopback that no other test of this machine uses at the time.
 pub(crate) fn own_address() -> IpAddr {
     static NEXT: AtomicU64 = AtomicU64::new(1);
