@@ -92,7 +92,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "redis",
         help: "the usual calls of redis-py, node-redis and ioredis, on the RESP gateway and on a Redis server; installs \
-               these clients below target/",
+               these clients below target/. suite: the tests of Redis itself on both, from Debian's source package",
         run: redis::redis,
     },
 ];

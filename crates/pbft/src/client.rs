@@ -344,8 +344,8 @@ impl Client {
         }
     }
 
-    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is sent
-    /// as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11).
+    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is
+    /// sent as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11).
     fn on_keys(&mut self, now: Now, missing: usize, out: &mut ClientActions) {
         let Some(request) = self.request.filter(|request| request.retransmissions == 0) else { return };
         if missing == 0 {

@@ -4,7 +4,7 @@ use quorate_service::kv::{Container, Elements, ITEMS_MAX, Items, Verb};
 
 use super::decode::number;
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
-use super::reply::{Facts, Shape};
+use super::reply::{Facts, Property, Shape};
 
 /// Appends the operation of a command; none if it is not one on hashes or sets. The number of words was checked with
 /// the table.
@@ -19,6 +19,19 @@ pub(super) fn ask(
     let mut asked = Plan { key, number: 0, names: rest, is_pairs: false };
     let (kind, verb, shape) = match name {
         "type" => (Container::Hash, Verb::Kind, Shape::Kind),
+        "object" => {
+            let properties = [
+                ("encoding", Property::Encoding),
+                ("refcount", Property::References),
+                ("idletime", Property::IdleTime),
+            ];
+            let known = properties.iter().find(|(name, _)| key.eq_ignore_ascii_case(name.as_bytes()));
+            let (Some((_, property)), [key]) = (known, rest) else {
+                return refuse("ERR unknown subcommand or wrong number of arguments. Try OBJECT HELP.");
+            };
+            (asked.key, asked.names) = (key, &[]);
+            (Container::Hash, Verb::Kind, Shape::Object(*property))
+        }
         "hset" | "hmset" | "hsetnx" => {
             if rest.len() % 2 != 0 {
                 return wrong_count(name);
@@ -145,6 +158,13 @@ fn random(name: &str, key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Re
         }
         _ => return refuse(SYNTAX),
     };
+    if number == i64::MIN && !is_pop {
+        let most = i64::MAX;
+        return refuse(format!("ERR value is out of range, value must between -{most} and {most}"));
+    }
+    if with_values && number.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
+        return refuse("ERR value is out of range");
+    }
     if is_pop && number < 0 {
         return refuse("ERR value is out of range, must be positive");
     }

@@ -117,7 +117,7 @@ fn a_first_request_waits_for_keys_and_no_longer() {
             assert_eq!((drive.counters.sent, drive.counters.retransmitted), (1, 0), "{replica} keys");
             let mut theirs = door(ReplicaId(replica).into(), 20);
             assert!(theirs.add_client(ClientId::new(1, 0), &Signer::Toy([7; 32]).public()));
-            // What a replica sends to others when it starts is signed, and so good for all. But it may lack this client's.
+            // What a replica sends to others when it starts is signed, and so good for all. It may lack this client's.
             let (_, letter) = theirs.take_outgoing().unwrap();
             drive.receive(at(2), &letter);
             assert_eq!(drive.counters.sent, 1, "{replica} cannot check it");
