@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -64,8 +63,8 @@ impl Status {
         let name =
             observer.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         if let (Some(listener), Some(address)) = (listener, self.serve) {
-            let watch = Arc::new(Watch::new(observer));
-            page::serve(listener, Arc::clone(&watch), name)?;
+            let watch = Watch::new(observer);
+            page::serve(listener, watch.board(), name)?;
             out::line(format!("http://{address}/      for machines: http://{address}/metrics"));
             follow(&watch, &stop, |seen| out::line(text::line(&seen.picture, seen.rate)));
             return Ok(ExitCode::SUCCESS);

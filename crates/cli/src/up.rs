@@ -5,7 +5,6 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -331,10 +330,10 @@ impl Up {
             nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
         }
         self.introduce(local, is_new, begin, &gateways);
-        let watch = Arc::new(Watch::new(observer));
+        let watch = Watch::new(observer);
         let name =
             local.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        page::serve(page, Arc::clone(&watch), name)?;
+        page::serve(page, watch.board(), name)?;
         look_after(&watch, stop);
         Ok(())
     }

@@ -21,11 +21,14 @@
 mod blocks;
 #[path = "documents/machines.rs"]
 mod machines;
+#[path = "support/namespace.rs"]
+mod namespace;
 
 use std::fs;
 
 use blocks::{Block, documents};
-use machines::{Machines, in_namespace};
+use machines::Machines;
+use namespace::in_namespace;
 
 /// The pages that are run, each group in a fresh directory.
 const GROUPS: &[&[&str]] = &[
