@@ -18,17 +18,19 @@ use quorate_node::caller::{CallerOptions, Pending};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, ClientNode};
 use quorate_service::kv::Operation;
+use quorate_wire::message::Statement;
 
 use crate::figure::Figure;
 use crate::figures::median;
 use crate::machine::Machine;
 use crate::nodes::Nodes;
+use crate::processes::all_threads_ns;
 use crate::report::{Report, Row, Shape};
 use crate::{Experiment, Settings};
 
 pub(crate) mod attacker;
 
-use attacker::{Attack, LOOP};
+use attacker::{Attack, LOOP, Sign};
 
 /// See the module.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -113,7 +115,7 @@ fn to_count(number: f64) -> u32 {
 /// A process that attacks, or takes processor time. It ends when this is dropped.
 struct Running {
     child: Child,
-    since: (Instant, f64),
+    since: (Instant, u64),
 }
 
 impl Running {
@@ -129,7 +131,7 @@ impl Running {
         let mut line = String::new();
         let stdout = child.stdout.take().context("it has no output")?;
         BufReader::new(stdout).read_line(&mut line)?;
-        let running = Self { since: (Instant::now(), cpu_s(child.id())?), child };
+        let running = Self { since: (Instant::now(), all_threads_ns(child.id())?), child };
         ensure!(line.trim() == "ready", "{arguments:?} is not ready");
         Ok(running)
     }
@@ -137,7 +139,8 @@ impl Running {
     /// Returns which part of a core it has taken.
     fn share_of_a_core(&self) -> Result<f64> {
         let (start, before) = self.since;
-        Ok((cpu_s(self.child.id())? - before) / start.elapsed().as_secs_f64())
+        let used = all_threads_ns(self.child.id())?.saturating_sub(before);
+        Ok(Duration::from_nanos(used).as_secs_f64() / start.elapsed().as_secs_f64())
     }
 }
 
@@ -148,16 +151,6 @@ impl Drop for Running {
     }
 }
 
-/// Returns the processor time of a process, in seconds.
-fn cpu_s(pid: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = text.rsplit_once(')').context("no name in its line")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-    let (user, system) = (ticks(11).context("no user time")?, ticks(12).context("no system time")?);
-    Ok((user + system) / 100.0) // the kernel's clock ticks, as it shows them to users
-}
-
 /// Returns the most memory of a replica, in MiB.
 fn memory_mib(nodes: &Nodes) -> f64 {
     let resident = |pid: u32| -> Option<f64> {
@@ -166,6 +159,59 @@ fn memory_mib(nodes: &Nodes) -> f64 {
         Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
     };
     nodes.pids().into_iter().filter_map(resident).fold(0.0, f64::max)
+}
+
+/// How long the replicas have to show that an attack reaches them.
+const SIGN_WAIT: Duration = Duration::from_secs(30);
+/// How often to ask them: they answer no client more often.
+const STATE_EVERY: Duration = Duration::from_millis(20);
+
+/// Returns how much of a sign each replica shows.
+fn shown(sign: Sign, nodes: &Nodes, load: &Load) -> Result<Vec<u64>> {
+    if let Sign::Descriptors = sign {
+        let count = |pid| Ok(u64::try_from(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())?);
+        return nodes.pids().into_iter().map(count).collect();
+    }
+    let start = Instant::now();
+    loop {
+        let heard: Option<Vec<_>> = load.caller.statements(Duration::from_secs(1)).into_iter().collect();
+        if let Some(heard) = heard {
+            return Ok(heard.iter().map(|heard| stated(sign, &heard.statement)).collect());
+        }
+        ensure!(start.elapsed() < SIGN_WAIT, "a replica does not state its counters");
+    }
+}
+
+/// Returns how much of a sign a replica states.
+fn stated(sign: Sign, statement: &Statement) -> u64 {
+    match sign {
+        Sign::TurnedAway(reasons) => {
+            let counted = statement.rejected.iter().filter(|(reason, _)| reasons.contains(&reason.as_str()));
+            counted.map(|(_, count)| count).sum()
+        }
+        Sign::Lanes => statement.lanes.0.into(),
+        Sign::Descriptors => 0,
+    }
+}
+
+/// Waits until each target shows that an attack reaches it. Without that its figures would say nothing. Returns by how
+/// much the sign has risen.
+fn confirm(attack: Attack, before: &[u64], nodes: &Nodes, load: &Load) -> Result<Vec<u64>> {
+    let ((sign, least), start) = (attack.sign(), Instant::now());
+    loop {
+        let now = shown(sign, nodes, load)?;
+        let rise = now.iter().zip(before).map(|(now, before)| now.saturating_sub(*before));
+        let rise: Vec<u64> = rise.take(attack.targets()).collect();
+        if rise.iter().all(|rise| *rise >= least) {
+            return Ok(rise);
+        }
+        let name = attack.name();
+        ensure!(
+            start.elapsed() < SIGN_WAIT,
+            "{name} is no attack: at a replica, {sign:?} has to rise by {least}, and rose by {rise:?}"
+        );
+        std::thread::sleep(STATE_EVERY);
+    }
 }
 
 /// What was measured of an attack.
@@ -193,7 +239,8 @@ fn run(settings: Settings) -> Result<Report> {
         // The state and its checkpoints are as large as they get.
         load.run(Some(rate), 2 * span)?;
         let calm_mib = memory_mib(&nodes);
-        let mut measured = Measured::default();
+        let (mut measured, mut rise) = (Measured::default(), Vec::new());
+        let before = shown(attack.sign().0, &nodes, &load)?;
         for _ in 0..repeats {
             let dir = nodes.node("client-1").display().to_string();
             let attacker = Running::start(&[attack.name().to_owned(), dir])?;
@@ -201,6 +248,7 @@ fn run(settings: Settings) -> Result<Report> {
             let cores = attacker.share_of_a_core()?;
             measured.cores.push(cores);
             measured.memory_mib = measured.memory_mib.max(memory_mib(&nodes) - calm_mib);
+            rise = confirm(attack, &before, &nodes, &load)?;
             drop(attacker);
             let beside = Running::start(&[LOOP.to_owned(), format!("{cores:.3}")])?;
             measured.control.push(load.run(Some(rate), span)?);
@@ -223,6 +271,7 @@ fn run(settings: Settings) -> Result<Report> {
         let pairs = measured.attacked.iter().zip(&measured.control);
         let shares: Vec<f64> = pairs.map(|(attacked, control)| attacked / control.max(1.0)).collect();
         let (share, cores) = (median(&shares), median(&measured.cores));
+        report.notes.push(format!("{name}: {:?} rose by {rise:?}", attack.sign().0));
         report.shapes.push(Shape::new(
             format!("{name}: keeps {:.0} % of the control run", 100.0 * SHARE_MIN),
             share >= SHARE_MIN,

@@ -37,7 +37,7 @@ fn totals(reports: &[Report]) -> String {
     let [held, not, neither, unjudged] = counts(reports);
     format!(
         "{held} of {} statements held, {not} not held, {neither} cannot be compared, {unjudged} cannot be judged; {} of {} experiments were run",
-        held + not + neither,
+        held + not + neither + unjudged,
         reports.len(),
         EXPERIMENTS.len()
     )
@@ -304,6 +304,12 @@ mod tests {
             ..Row::default()
         });
         report
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_one_of_all_statements() {
+        let said = "0 of 3 statements held, 0 not held, 1 cannot be compared, 2 cannot be judged";
+        assert!(html(&[example().judged()]).contains(said));
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::{log, out, values};
 /// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
 ///
 /// Each directory holds node.toml (the node's own settings), cluster.toml (the public keys of all nodes, and the
-/// settings that all nodes must have alike) and the node's secret key. The file of the secret key has mode 0600. Copy
-/// each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
+/// settings that must be the same on all nodes) and the node's secret key. The file of the secret key has mode 0600.
+/// Copy each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
 /// another client program with each directory of a client.
 ///
 /// Example:
@@ -55,8 +55,8 @@ pub(crate) struct Init {
     /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Another setting, such as window=4096. A setting that all nodes must have alike goes into cluster.toml, any other into
-    /// node.toml of each node that has it. Can be repeated
+    /// Another setting, such as window=4096. `init` writes a setting that must be the same on all nodes to cluster.toml,
+    /// and any other setting to the node.toml of each node that has it. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -134,7 +134,7 @@ impl Init {
         cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
         let set = self.set.iter().map(|text| settings::chosen(text).map_err(|trouble| trouble.at("--set")));
-        cluster.for_all = set.collect::<Result<_, _>>()?;
+        cluster.chosen.extend(set.collect::<Result<Vec<_>, _>>()?);
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();
@@ -216,6 +216,9 @@ pub(crate) fn open_client(dir: &Path, service: ServiceName) -> Result<ClientNode
     Err(NodeError::new(NodeErrorKind::Rule, what).in_file(&dir.join("node.toml")).into())
 }
 
+/// The system's text for EMFILE. The one for ENFILE begins with it.
+const OUT_OF_DESCRIPTORS: &str = "Too many open files";
+
 impl From<NodeError> for Failure {
     fn from(trouble: NodeError) -> Self {
         let code = match trouble.kind {
@@ -235,6 +238,12 @@ impl From<NodeError> for Failure {
             NodeErrorKind::Disk => Code::Disk,
             NodeErrorKind::Network => Code::Network,
         };
-        Self { code, what: trouble.what, place: trouble.place, next: trouble.next }
+        let failure = Self { code, what: trouble.what, place: trouble.place, next: trouble.next };
+        if failure.what.contains(OUT_OF_DESCRIPTORS) {
+            // Which file or socket met the limit first is chance: one code, and advice about the limit.
+            let next = "raise this user's limit of open files, for example: ulimit -n 4096";
+            return Self { code: Code::Network, ..failure.next(next) };
+        }
+        failure
     }
 }

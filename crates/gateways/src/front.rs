@@ -22,7 +22,7 @@ pub use self::alone::Unreplicated;
 pub use self::backing::{Backing, Cluster, HandOut};
 pub(crate) use self::conversation::INPUT_BYTES;
 pub use self::conversation::{
-    Conversation, Counts, Ends, Failure, Limits, Progress, Question, Refused, Requests,
+    Conversation, Counts, Ends, Failure, Goes, Limits, Progress, Question, Refused, Requests,
 };
 pub use self::run::FrontDoor;
 use quorate_node::error::{NodeError, NodeErrorKind};

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use quorate_pbft::config::Durability;
 use quorate_service::{Alone, Options};
 
 use crate::front::{
-    self, Cluster, Conversation, Counts, Ends, Failure, FrontDoor, INPUT_BYTES, Limits, Progress, Question,
-    Refused, Unreplicated,
+    self, Cluster, Conversation, Counts, Ends, Failure, FrontDoor, Goes, INPUT_BYTES, Limits, Progress,
+    Question, Refused, Unreplicated,
 };
 use quorate_node::Meter;
 use quorate_node::client::ClientProcess;
@@ -86,7 +86,7 @@ state: you can kill it and restart it, and you can run several gateways.
 
 If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
 later\". A change that the gateway could not send to the cluster in this time gets the same answer as a read. A change
-that was sent waits without limit: the gateway answers it when the cluster is available again.
+that was sent has no time limit: the gateway answers it when the cluster is available again.
 
 The replicas trust the gateway to name the user of each call. On its own machine, the gateway asks the kernel which user
 has made a connection. Only root and the user of the gateway can act for other users. On another machine, any user can
@@ -180,15 +180,21 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// everybody else acts for himself. Of another machine, only root's ports act for root.
 fn acts_as(ends: Ends) -> ActsAs {
     let Ends { peer, own } = ends;
-    let is_here = peer.ip().is_loopback() || own.ip().is_loopback() || peer.ip() == own.ip();
     match user_of(peer, own).map(Uid::from_raw) {
         Some(user) if user.is_root() || user == Uid::effective() => ActsAs::Anyone,
         Some(user) => as_one(user),
         // A process of another network namespace, or one that has closed its end.
-        None if is_here => ActsAs::NOBODY,
+        None if own.ip().to_canonical().is_loopback() || is_here(peer) => ActsAs::NOBODY,
         None if peer.port() < FIRST_FREE_PORT => ActsAs::Anyone,
         None => ActsAs::AnyoneButRoot,
     }
+}
+
+/// Returns whether a process of this machine can send from an address. If the kernel cannot say, it counts as one.
+fn is_here(mut peer: SocketAddr) -> bool {
+    peer.set_ip(peer.ip().to_canonical());
+    peer.set_port(0);
+    !UdpSocket::bind(peer).is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// Returns the rights of a user of this machine, with the groups that the machine knows.
@@ -310,11 +316,43 @@ impl Conversation for NfsConversation {
         !self.output().is_empty() || self.connection.is_amid() || (self.is_last && !self.connection.is_idle())
     }
 
-    fn may_go(&self, idle_ns: u64) -> bool {
-        idle_ns > IDLE_NS && self.connection.is_idle() && !self.is_stalled() && self.rest.is_empty()
+    fn may_go(&self, idle_ns: u64) -> Option<Goes> {
+        let waits = !self.connection.is_idle() || self.is_stalled() || !self.rest.is_empty();
+        (idle_ns > IDLE_NS && !waits).then_some(Goes::Idle)
     }
 
     fn held(&self) -> usize {
         self.connection.held() + self.rest.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// H2: who sends calls and closes the end at once is no process that the kernel knows, and yet on this machine.
+    #[test]
+    fn h2_a_process_here_that_has_closed_its_end_is_nobody() {
+        let at = |ip: Ipv4Addr, port| SocketAddr::new(ip.to_ipv6_mapped().into(), port);
+        let by = |from: Ipv4Addr, to: Ipv4Addr, port| acts_as(Ends { peer: at(from, port), own: at(to, 1) });
+        let [one, two] = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
+        assert_eq!(
+            by(two, one, 5000),
+            ActsAs::NOBODY,
+            "as a socket of version 6 names addresses of version 4"
+        );
+        // No machine has these addresses.
+        let [far, other] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+        assert_eq!(by(far, other, 5000), ActsAs::AnyoneButRoot);
+        assert_eq!(by(far, other, FIRST_FREE_PORT - 1), ActsAs::Anyone);
+        // An address of this machine that is not of loopback, if there is one. Nothing is sent.
+        let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        if probe.connect((far, 9)).is_ok()
+            && let IpAddr::V4(here) = probe.local_addr().unwrap().ip()
+        {
+            assert_eq!(by(here, other, 5000), ActsAs::NOBODY, "{here}");
+        }
     }
 }

@@ -165,9 +165,11 @@ fn h4_large_commands_are_answered_or_refused() {
 fn m4_idle_connections_give_their_place_away() {
     let limits = Limits { connections_max: 8, ..Limits::default() };
     let door = door(RespOptions { limits, password: Some(b"secret".to_vec()) });
-    let mut known = door.connect();
-    expect(&mut known, b"AUTH secret\r\n", b"+OK\r\n");
-    let idle: Vec<TcpStream> = (0..7).map(|_| door.connect()).collect();
+    let mut known: Vec<TcpStream> = (0..5).map(|_| door.connect()).collect();
+    for known in &mut known {
+        expect(known, b"AUTH secret\r\n", b"+OK\r\n");
+    }
+    let idle: Vec<TcpStream> = (0..3).map(|_| door.connect()).collect();
     let begin = Instant::now();
     let mut refused = 0;
     loop {
@@ -184,8 +186,37 @@ fn m4_idle_connections_give_their_place_away() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(refused > 0, "eight places are taken at first");
-    expect(&mut known, b"PING\r\n", b"+PONG\r\n");
+    for known in &mut known {
+        expect(known, b"PING\r\n", b"+PONG\r\n");
+    }
     drop(idle);
+}
+
+/// M4: nor do connections without the password that go on sending: commands, or the beginning of one.
+#[test]
+fn m4_strangers_that_send_keep_nobody_out() {
+    let limits = Limits { connections_max: 8, ..Limits::default() };
+    let door = door(RespOptions { limits, password: Some(b"secret".to_vec()) });
+    let mut known = door.connect();
+    expect(&mut known, b"AUTH secret\r\n", b"+OK\r\n");
+    let mut strangers: Vec<TcpStream> = (0..7).map(|_| door.connect()).collect();
+    let begin = Instant::now();
+    loop {
+        for (number, stranger) in strangers.iter_mut().enumerate() {
+            // It may have been closed.
+            let _ = stranger.write_all(if number % 2 == 0 { b"PING\r\n" } else { b"PI" });
+        }
+        let mut stream = door.connect();
+        let _ = stream.write_all(b"AUTH secret\r\nQUIT\r\n");
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        if reply.starts_with(b"+OK") {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", reply.escape_ascii());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    expect(&mut known, b"PING\r\n", b"+PONG\r\n");
 }
 
 /// A client that asks for much and takes nothing gets no more done, and hinders nobody.

@@ -227,7 +227,7 @@ impl Client {
         };
         self.signing.decide(self.request_auth, now, &mut request);
         // A primary that can check a request loses its view if the others cannot (CL-11, AU-5).
-        let held = !request.signed && mutant!(M165, self.keys_missing > self.cluster.f(), false);
+        let held = !request.signed && mutant!(M166, self.keys_missing > self.cluster.f(), false);
         request.asked = if held { Members::default() } else { to };
         request.sent_ns = now.mono_ns;
         self.request = Some(request);

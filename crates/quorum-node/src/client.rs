@@ -18,6 +18,7 @@ mod engine;
 pub mod typed;
 mod watch;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -42,6 +43,8 @@ pub use self::watch::Watch;
 
 /// Operations that wait for the thread.
 const ASKS_MAX: usize = 4096;
+/// Operations in progress of one call for many keys.
+const MANY_MAX: usize = 512;
 
 /// How a client works.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +89,23 @@ impl Pending {
     }
 }
 
+/// Begins an operation for each item, at most [`MANY_MAX`] at the same time, and returns the results in the same order.
+fn many<I, T>(
+    items: impl IntoIterator<Item = I>,
+    begin: impl Fn(I) -> Result<Pending, CallError>,
+    end: impl Fn(Pending) -> Result<T, CallError>,
+) -> Vec<Result<T, CallError>> {
+    let (mut results, mut open) = (Vec::new(), VecDeque::new());
+    for item in items {
+        if open.len() >= MANY_MAX {
+            results.extend(open.pop_front().map(|pending: Result<_, _>| pending.and_then(&end)));
+        }
+        open.push_back(begin(item));
+    }
+    results.extend(open.into_iter().map(|pending| pending.and_then(&end)));
+    results
+}
+
 impl Client {
     /// Opens the client in `dir` and starts its thread.
     ///
@@ -119,10 +139,6 @@ impl Client {
         self.shared.config()
     }
 
-    fn call(&self, object: ObjectId, call: Call) -> Result<VersionedValue, CallError> {
-        self.begin(object, call)?.result()
-    }
-
     fn begin(&self, object: ObjectId, call: Call) -> Result<Pending, CallError> {
         let (reply, result) = sync_channel(1);
         self.shared.ask(Ask::Call { object, call, reply })?;
@@ -136,11 +152,13 @@ impl Client {
     }
 
     fn begin_write(&self, key: &[u8], value: Value) -> Result<Pending, CallError> {
+        if *value == *TOMBSTONE { Err(CallError::Reserved) } else { self.begin_store(key, value) }
+    }
+
+    /// The same for any value, the one of deleted keys as well.
+    fn begin_store(&self, key: &[u8], value: Value) -> Result<Pending, CallError> {
         let object = self.shared.config().object(key);
         self.may(&object, true)?;
-        if *value == *TOMBSTONE {
-            return Err(CallError::Reserved);
-        }
         self.begin(object, Call::Write(value))
     }
 
@@ -160,14 +178,14 @@ impl Client {
         self.begin_read(key)?.present()
     }
 
-    /// Reads many keys at the same time. Each read is on its own: the values need not be of one moment.
+    /// Reads any number of keys, up to 512 at the same time. Each read is on its own: the values need not be of one
+    /// moment.
     ///
     /// # Errors
     ///
-    /// For each key as [`Self::read`]. At most 4,096 operations wait at once.
+    /// For each key as [`Self::read`]. If too few servers answer, each 512 keys take the deadline of an operation.
     pub fn read_many(&self, keys: &[&[u8]]) -> Vec<Result<Option<VersionedValue>, CallError>> {
-        let begun: Vec<_> = keys.iter().map(|key| self.begin_read(key)).collect();
-        begun.into_iter().map(|pending| pending?.present()).collect()
+        many(keys, |key| self.begin_read(key), Pending::present)
     }
 
     /// Replaces the value of a key.
@@ -180,15 +198,14 @@ impl Client {
         self.begin_write(key, value.into())?.result()
     }
 
-    /// Writes many keys at the same time. Each write is on its own: a reader can see some of them only.
+    /// Writes any number of keys, up to 512 at the same time. Each write is on its own: a reader can see some of them
+    /// only.
     ///
     /// # Errors
     ///
-    /// For each key as [`Self::write`]. At most 4,096 operations wait at once.
+    /// For each key as [`Self::write`]. If too few servers answer, each 512 keys take the deadline of an operation.
     pub fn write_many(&self, values: &[(&[u8], Value)]) -> Vec<Result<VersionedValue, CallError>> {
-        let begun: Vec<_> =
-            values.iter().map(|(key, value)| self.begin_write(key, Arc::clone(value))).collect();
-        begun.into_iter().map(|pending| pending?.result()).collect()
+        many(values, |(key, value)| self.begin_write(key, Arc::clone(value)), Pending::result)
     }
 
     /// Deletes a key: later reads return None until it is written again. Its version stays at the servers.
@@ -197,9 +214,7 @@ impl Client {
     ///
     /// As [`Self::write`].
     pub fn delete(&self, key: &[u8]) -> Result<VersionedValue, CallError> {
-        let object = self.shared.config().object(key);
-        self.may(&object, true)?;
-        self.call(object, Call::Write(TOMBSTONE.into()))
+        self.begin_store(key, TOMBSTONE.into())?.result()
     }
 
     /// Watches a key: see [`Watch`].

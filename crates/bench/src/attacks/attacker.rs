@@ -4,14 +4,16 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use quorate_node::caller::CallerOptions;
-use quorate_node::{Caller, ClientNode, Clock, OpenClient, Place, Socket, TestKeys, Transport};
+use quorate_node::{Caller, ClientNode, Clock, OpenClient, Place, Socket, TestKeys, Transport, descriptors};
 use quorate_service::kv::Operation;
-use quorate_wire::frame::{AUTHENTICATOR, ENTRY_BYTES};
+use quorate_wire::codec::Reader;
+use quorate_wire::frame::{ENTRY_BYTES, Frame};
 use quorate_wire::message::{RequestBody, RequestFlags};
 use quorate_wire::{Cluster, Principal, ReplicaId, Timestamp};
 
@@ -29,16 +31,15 @@ const BODY_BYTES: usize = 1 << 20;
 const LANES: u16 = 256;
 /// The lanes of the client whose MACs are right for some replicas only.
 const SPOILED_LANES: u16 = 16;
-/// The bytes of an authenticator behind its form, at the end of a frame: the number of entries, the sender's key and four
-/// entries.
-const MACS: usize = 1 + 4 + 4 * ENTRY_BYTES;
+/// The replicas of the cluster: a client's frame has a MAC for each.
+const REPLICAS: usize = 4;
 
 /// An attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
     /// Random bytes.
     Junk,
-    /// A client's requests with wrong MACs.
+    /// A client's requests, each with a MAC that is wrong for the replica that gets it.
     WrongMacs,
     /// Requests in the name of replicas, with wrong signatures.
     ReplicasName,
@@ -82,6 +83,37 @@ impl Attack {
     pub(super) fn is_on_large(self) -> bool {
         self == Self::Tcp
     }
+
+    /// Returns what shows that it reaches the replicas, and the least by which that has to rise at each of
+    /// [`Self::targets`].
+    pub(super) fn sign(self) -> (Sign, u64) {
+        match self {
+            Self::Junk => (Sign::TurnedAway(&["malformed"]), 50),
+            Self::WrongMacs => (Sign::TurnedAway(&["not-authentic"]), 50),
+            // A replica looks at few signatures of strangers.
+            Self::ReplicasName => (Sign::TurnedAway(&["not-authentic", "too-many-signatures"]), 50),
+            Self::Replay => (Sign::TurnedAway(&["old-timestamp"]), 50),
+            Self::Tcp => (Sign::Descriptors, 16),
+            Self::Client => (Sign::Lanes, 16),
+            Self::Macs(_) => (Sign::TurnedAway(&["not-authentic"]), 10),
+        }
+    }
+
+    /// Returns the number of replicas, from r0 on, that it is directed at.
+    pub(super) fn targets(self) -> usize {
+        if let Self::Macs(count) = self { count } else { REPLICAS }
+    }
+}
+
+/// What shows that an attack reaches the replicas.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sign {
+    /// Frames and requests that they turn away for one of these reasons.
+    TurnedAway(&'static [&'static str]),
+    /// Lanes in their client tables.
+    Lanes,
+    /// Files and sockets that their processes have open.
+    Descriptors,
 }
 
 /// Attacks until it is killed, or its parent ends.
@@ -100,14 +132,13 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     match attack {
         Attack::Junk => flood(&replicas, |_, number| junk(number)),
         Attack::WrongMacs => {
-            let seen = overhear(node.with_lanes(1))?;
+            let mut seen = overhear(node.with_lanes(1))?;
+            for seen in &mut seen {
+                seen.retain(|datagram| !requests(datagram).is_empty());
+            }
             flood(&replicas, |to, number| {
                 let mut datagram = some(&seen, to, number);
-                let len = datagram.len();
-                let at = len.saturating_sub(1 + usize::try_from(number % 80).unwrap_or(0));
-                if let Some(byte) = datagram.get_mut(at) {
-                    *byte ^= 1;
-                }
+                spoil(&mut datagram, to..to + 1);
                 datagram
             })
         }
@@ -195,7 +226,7 @@ impl Transport for Way<'_> {
             seen.push(datagram.to_vec());
         }
         let mut datagram = datagram.to_vec();
-        spoil(&mut datagram, self.spoiled);
+        spoil(&mut datagram, 0..self.spoiled);
         self.socket.send(to, &datagram);
     }
 
@@ -204,14 +235,23 @@ impl Transport for Way<'_> {
     }
 }
 
-/// Makes the MACs for the first replicas wrong, if the datagram ends with MACs for all.
-fn spoil(datagram: &mut [u8], count: usize) {
-    let Some(at) = datagram.len().checked_sub(MACS + 1) else { return };
-    if datagram[at] != AUTHENTICATOR {
-        return;
+/// Returns where the frames in a datagram end that have a MAC for each replica: a client's requests.
+fn requests(datagram: &[u8]) -> Vec<usize> {
+    let (mut reader, mut ends) = (Reader::new(datagram), Vec::new());
+    while let Ok(frame) = Frame::take(&mut reader) {
+        if frame.auth.entries().is_some_and(|(_, entries)| entries.len() == REPLICAS) {
+            ends.push(datagram.len() - reader.len());
+        }
     }
-    for replica in 0..count {
-        datagram[at + 2 + 4 + (replica + 1) * ENTRY_BYTES - 1] ^= 1;
+    ends
+}
+
+/// Makes the MACs for these replicas wrong, in each request in a datagram.
+fn spoil(datagram: &mut [u8], of: Range<usize>) {
+    for end in requests(datagram) {
+        for replica in of.clone() {
+            datagram[end - (REPLICAS - 1 - replica) * ENTRY_BYTES - 1] ^= 1;
+        }
     }
 }
 
@@ -231,9 +271,10 @@ fn turn(client: &mut OpenClient, clock: &Clock, seen: &mut [Vec<Vec<u8>>], spoil
     Ok(())
 }
 
-/// Lets a client do a few operations, and returns the datagrams that it has sent to each replica.
+/// Lets a client do a few operations, and returns for each replica what it has sent: to this replica, and requests to
+/// any.
 fn overhear(mut client: OpenClient) -> Result<Vec<Vec<Vec<u8>>>> {
-    let (clock, mut seen) = (Clock::new(), vec![Vec::new(); 4]);
+    let (clock, mut seen) = (Clock::new(), vec![Vec::new(); REPLICAS]);
     let mut operation = Vec::new();
     Operation::Put { key: b"overheard", value: b"v" }.encode(&mut operation);
     let end = Instant::now() + Duration::from_secs(10);
@@ -247,6 +288,13 @@ fn overhear(mut client: OpenClient) -> Result<Vec<Vec<Vec<u8>>>> {
             client.socket.wait(1, None)?;
         }
         client.drive.clear_done();
+    }
+    // They go to the primary only, but have a MAC for each replica.
+    let all: Vec<_> =
+        seen.iter().flatten().filter(|datagram| !requests(datagram).is_empty()).cloned().collect();
+    for seen in &mut seen {
+        seen.retain(|datagram| requests(datagram).is_empty());
+        seen.extend_from_slice(&all);
     }
     Ok(seen)
 }
@@ -271,10 +319,11 @@ fn forged(replicas: usize) -> Result<Vec<Vec<u8>>> {
 
 /// Keeps half-open connections, and sends empty frames on others. What is closed is opened again, some at a time.
 fn connections(replicas: &[SocketAddr]) -> Result<()> {
-    let half = (0..HALF_OPEN).flat_map(|_| replicas.iter().map(|to| (*to, false)));
+    descriptors::raise();
     let empty = (0..EMPTY).flat_map(|_| replicas.iter().map(|to| (*to, true)));
+    let half = (0..HALF_OPEN).flat_map(|_| replicas.iter().map(|to| (*to, false)));
     let mut all: Vec<(SocketAddr, bool, Option<TcpStream>)> =
-        half.chain(empty).map(|(to, empty)| (to, empty, None)).collect();
+        empty.chain(half).map(|(to, empty)| (to, empty, None)).collect();
     let first = all.len();
     let mut next = 0;
     let mut some = |count: usize| {
@@ -347,7 +396,7 @@ fn macs(mut client: OpenClient, count: usize) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// The MACs for the replicas that are named become wrong, and nothing else changes.
+    /// The MACs for the replicas that are named become wrong, in each frame, and nothing else changes.
     #[test]
     fn a_mac_is_spoiled_where_it_is_meant() -> Result<()> {
         let cluster = Cluster::tolerating(1).context("f = 1")?;
@@ -355,13 +404,18 @@ mod tests {
         let client = Principal::Client(quorate_wire::ClientId::new(1, 0));
         let flags = RequestFlags { read_only: false, signed: false };
         let body = RequestBody { timestamp: Timestamp(1), flags, replier: None, operation: b"?" };
-        let mut whole = Vec::new();
-        keys.door(client, 1).seal_request(&body, client.as_client(), false, &mut whole);
-        let mut spoiled = whole.clone();
-        spoil(&mut spoiled, 2);
-        let changed: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != spoiled[*at]).collect();
-        let end = whole.len() - 2 * ENTRY_BYTES;
-        assert_eq!(changed, [end - ENTRY_BYTES - 1, end - 1]);
+        let (mut whole, mut ends) = (Vec::new(), Vec::new());
+        for signed in [false, true, false] {
+            keys.door(client, 1).seal_request(&body, client.as_client(), signed, &mut whole);
+            ends.push(whole.len());
+        }
+        for (of, tags) in [(0..2, vec![3, 2]), (3..4, vec![0])] {
+            let mut spoiled = whole.clone();
+            spoil(&mut spoiled, of);
+            let changed: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != spoiled[*at]).collect();
+            let meant = ends.iter().flat_map(|end| tags.iter().map(move |tag| end - tag * ENTRY_BYTES - 1));
+            assert_eq!(changed, meant.collect::<Vec<_>>());
+        }
         Ok(())
     }
 }

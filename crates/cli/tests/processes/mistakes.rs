@@ -237,9 +237,7 @@ fn limits_of_the_system(dir: &Dir, rest: &str) {
         command.stdin(Stdio::null()).output().unwrap()
     };
     let few = shell("ulimit -n 16; exec $Q replica --dir $C/replica-1");
-    // Which file cannot be opened any more is not the point.
-    let code = if String::from_utf8_lossy(&few.stderr).contains("Q018") { "Q018" } else { "Q017" };
-    check("16 open files", &few, code, &["Too many open files"]);
+    check("16 open files", &few, "Q024", &["Too many open files", "do: raise", "ulimit -n"]);
     // 64 are enough.
     let enough = shell(
         "ulimit -n 64; $Q replica --dir $C/replica-1 2>$D/log & \

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Goes};
 
 /// The slot of a connection, and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,10 @@ impl Key {
 pub(super) struct Connection<T> {
     pub(super) stream: TcpStream,
     pub(super) conversation: T,
+    /// When it was opened, in nanoseconds of the monotonic clock.
+    opened_at: u64,
     /// When bytes were last transferred, in nanoseconds of the monotonic clock.
-    pub(super) moved_at: u64,
+    moved_at: u64,
     /// Since when its next operation has waited for a lane; none: it is not in the queue.
     pub(super) waits_since: Option<u64>,
     /// The bytes that were counted for it.
@@ -46,6 +48,30 @@ pub(super) struct Slot<T> {
 }
 
 impl<T: Conversation> Connection<T> {
+    /// Returns one that is opened now.
+    pub(super) fn open(stream: TcpStream, conversation: T, now_ns: u64) -> Self {
+        Self {
+            stream,
+            conversation,
+            opened_at: now_ns,
+            moved_at: now_ns,
+            waits_since: None,
+            counted: 0,
+            interest: (true, false),
+        }
+    }
+
+    /// Returns when bytes were last transferred.
+    pub(super) fn moved_at(&self) -> u64 {
+        self.moved_at
+    }
+
+    /// Returns how readily it may be closed to make room for another one, and since when. None: not at all.
+    pub(super) fn may_go(&self, now_ns: u64) -> Option<(Goes, u64)> {
+        let goes = self.conversation.may_go(now_ns.saturating_sub(self.moved_at))?;
+        Some((goes, if goes == Goes::First { self.opened_at } else { self.moved_at }))
+    }
+
     /// Reads what is available, up to the size of `buffer`. Returns whether the connection is alive.
     pub(super) fn read(&mut self, protocol: &T::Protocol, buffer: &mut [u8], now_ns: u64) -> bool {
         match self.stream.read(buffer) {

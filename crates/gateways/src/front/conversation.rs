@@ -118,6 +118,15 @@ pub enum Progress {
     Rest,
 }
 
+/// How readily a connection is closed to make room for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Goes {
+    /// Before others, whatever it brings: its user has not given the password.
+    First,
+    /// Nobody has used it for a while, and nobody waits for it.
+    Idle,
+}
+
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
@@ -161,9 +170,9 @@ pub trait Conversation: Debug + Sized {
     fn has_ended(&self) -> bool;
     /// Returns whether the user is in the middle of a command, or of replies that it does not read.
     fn is_stalled(&self) -> bool;
-    /// Returns whether it may be closed to make room for another one: its user has done nothing for this long, and waits
-    /// for nothing.
-    fn may_go(&self, idle_ns: u64) -> bool;
+    /// Returns how readily it may be closed to make room for another one. None: not at all. No bytes have come or gone
+    /// for `idle_ns`.
+    fn may_go(&self, idle_ns: u64) -> Option<Goes>;
     /// Returns the number of bytes it holds.
     fn held(&self) -> usize;
 }

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::backing::{Backing, Cluster};
 use super::connection::{Connection, Key, Slot, find, to_usize};
 use super::conversation::{
-    Conversation, Counts, Ends, Failure, INPUT_BYTES, Limits, Progress, Question, Refused,
+    Conversation, Counts, Ends, Failure, Goes, INPUT_BYTES, Limits, Progress, Question, Refused,
 };
 use quorate_node::clock::Clock;
 use quorate_node::crowd::{Crowd, RunDelay};
@@ -22,6 +22,8 @@ const BURST_MAX: usize = 64;
 /// Maximum number of unused connections that are closed at a time, and the time between two times, in nanoseconds.
 const LET_GO_MAX: usize = 16;
 const LET_GO_NS: u64 = 5_000_000;
+/// How long a connection is new, in nanoseconds.
+const NEW_NS: u64 = 1_000_000_000;
 /// How often deadlines are checked, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 /// The longest sleep, so that the thread notices the request to stop, in milliseconds.
@@ -230,14 +232,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         let Ok(own) = stream.local_addr() else { return };
         let conversation = T::open(&self.protocol, Ends { peer, own }, self.counts.connections_total);
         let prepared = stream.set_nonblocking(true).and(stream.set_nodelay(true));
-        let mut connection = Connection {
-            stream,
-            conversation,
-            moved_at: now_ns,
-            waits_since: None,
-            counted: 0,
-            interest: (true, false),
-        };
+        let mut connection = Connection::open(stream, conversation, now_ns);
         if self.counts.connections >= self.limits.connections_max {
             self.let_go(now_ns);
         }
@@ -261,7 +256,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         self.counts.connections += 1;
     }
 
-    /// Makes room for new connections: closes some that nobody has used for a while.
+    /// Makes room for new connections: closes some whose users may do nothing, or that nobody has used for a while.
     fn let_go(&mut self, now_ns: u64) {
         // Each search looks at all of them, and refused users come again at once.
         if now_ns < self.let_go_at {
@@ -269,13 +264,17 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         }
         self.let_go_at = now_ns.saturating_add(LET_GO_NS);
         let idle = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
-            let connection = place.connection.as_ref()?;
-            let may_go = connection.conversation.may_go(now_ns.saturating_sub(connection.moved_at));
-            may_go.then_some((connection.moved_at, Key { slot, life: place.life }))
+            let (goes, since) = place.connection.as_ref()?.may_go(now_ns)?;
+            Some((goes, since, Key { slot, life: place.life }))
         });
-        let mut idle: Vec<(u64, Key)> = idle.collect();
-        idle.sort_unstable_by_key(|(moved_at, _)| *moved_at);
-        for (_, key) in idle.into_iter().take(LET_GO_MAX) {
+        let mut idle: Vec<_> = idle.collect();
+        // New ones have a moment to give a password, unless they have more than half of all places.
+        if 2 * idle.iter().filter(|(goes, ..)| *goes == Goes::First).count() <= self.limits.connections_max {
+            let is_new = |since: u64| now_ns.saturating_sub(since) <= NEW_NS;
+            idle.retain(|(goes, since, _)| *goes != Goes::First || !is_new(*since));
+        }
+        idle.sort_unstable_by_key(|(goes, since, _)| (*goes, *since));
+        for (.., key) in idle.into_iter().take(LET_GO_MAX) {
             self.close(key);
         }
     }
@@ -396,7 +395,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
                 continue;
             };
             let key = Key { slot: u32::try_from(slot).unwrap_or(u32::MAX), life: *life };
-            if connection.conversation.is_stalled() && now_ns - connection.moved_at > self.limits.stall_ns {
+            if connection.conversation.is_stalled() && now_ns - connection.moved_at() > self.limits.stall_ns {
                 self.close(key);
             }
         }
@@ -409,7 +408,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             let large = self.slots.iter().zip(0..).filter_map(|(place, slot)| {
                 let connection = place.connection.as_ref()?;
                 let key = Key { slot, life: place.life };
-                (connection.counted >= INPUT_BYTES).then_some((connection.moved_at, key))
+                (connection.counted >= INPUT_BYTES).then_some((connection.moved_at(), key))
             });
             let Some((_, key)) = large.min_by_key(|(moved_at, _)| *moved_at) else { break };
             self.close(key);

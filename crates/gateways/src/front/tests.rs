@@ -67,8 +67,8 @@ impl Conversation for Silent {
         false
     }
 
-    fn may_go(&self, _idle_ns: u64) -> bool {
-        false
+    fn may_go(&self, _idle_ns: u64) -> Option<Goes> {
+        None
     }
 
     fn held(&self) -> usize {

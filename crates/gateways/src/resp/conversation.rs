@@ -10,15 +10,15 @@ use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
 use super::scripts::Scripts;
 use super::session::{Parsed, Session};
-use crate::front::{Conversation, Counts, Ends, Failure, INPUT_BYTES, Progress, Question, Refused};
+use crate::front::{Conversation, Counts, Ends, Failure, Goes, INPUT_BYTES, Progress, Question, Refused};
 
 /// A connection with this much pending output gets no further operations.
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// How long a connection has to be unused before another one may take its place, in nanoseconds; and one that has not
-/// given the password.
+/// How long a connection has to be unused before another one may take its place, in nanoseconds; and one with a
+/// transaction that is not finished.
 const IDLE_NS: u64 = 10_000_000_000;
-const STRANGE_NS: u64 = 1_000_000_000;
+const QUEUE_IDLE_NS: u64 = 60_000_000_000;
 
 /// Commands that may take effect have timed out.
 const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have been done or may be done yet";
@@ -205,10 +205,13 @@ impl Conversation for RespConversation {
             || (self.state == State::Idle && self.ready.is_none() && self.input.len() > self.taken)
     }
 
-    fn may_go(&self, idle_ns: u64) -> bool {
-        let least_ns = if self.session.admitted { IDLE_NS } else { STRANGE_NS };
-        let waits = self.state != State::Idle || self.session.queue.is_some() || self.is_stalled();
-        idle_ns > least_ns && !waits
+    fn may_go(&self, idle_ns: u64) -> Option<Goes> {
+        if !self.session.admitted {
+            return Some(Goes::First);
+        }
+        let least_ns = if self.session.queue.is_some() { QUEUE_IDLE_NS } else { IDLE_NS };
+        let waits = self.state != State::Idle || self.is_stalled();
+        (idle_ns > least_ns && !waits).then_some(Goes::Idle)
     }
 
     fn held(&self) -> usize {

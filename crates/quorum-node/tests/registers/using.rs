@@ -78,6 +78,10 @@ fn many_keys_are_read_and_written_at_once() {
         assert_eq!((&*read.value, read.version), (keys[at], written.as_ref().unwrap().version));
     }
     assert_eq!(read[3], Ok(None));
+    // More than may wait for the client's thread.
+    let others: Vec<String> = (0..20_000).map(|key| format!("other {key}")).collect();
+    let others: Vec<&[u8]> = others.iter().map(String::as_bytes).collect();
+    assert_eq!(client.read_many(&others).iter().find(|read| **read != Ok(None)), None);
 }
 
 /// Readers of a long value under writes: forwarded stores come without their values, which are fetched once.
@@ -106,7 +110,7 @@ fn long_values_are_forwarded_by_their_versions() {
 /// Threads use one client, and many keys are apart.
 #[test]
 fn many_keys_and_many_threads() {
-    let cluster = Cluster::start_all("many", Protocol::MinimalF);
+    let cluster = Cluster::start_all("threads", Protocol::MinimalF);
     let client = cluster.client(0);
     let threads: Vec<_> = (0..4_u64)
         .map(|thread| {

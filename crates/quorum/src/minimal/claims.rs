@@ -16,7 +16,7 @@ use crate::version::{ObjectId, VALUE_MAX, Value, Version};
 
 /// The most claims.
 const CLAIMS_MAX: usize = 256;
-/// The most claims of one client: its oldest one makes room.
+/// The most claims of one client, in all its lanes: its oldest one makes room.
 const EACH_MAX: usize = 8;
 /// The most bytes of values.
 const BYTES_MAX: usize = 32 * VALUE_MAX;
@@ -58,7 +58,8 @@ impl Claims {
         value: &Value,
         out: &mut Out,
     ) -> Result<(), Reject> {
-        let of_client = self.list.iter().enumerate().filter(|(_, claim)| claim.from == from);
+        let holder = from.key_holder();
+        let of_client = self.list.iter().enumerate().filter(|(_, claim)| claim.from.key_holder() == holder);
         let same = of_client.clone().find(|(_, claim)| (claim.object, claim.version) == (object, version));
         if let Some((_, claim)) = same {
             // The answers that have come stay.
@@ -218,8 +219,9 @@ mod tests {
     fn a_client_fills_its_own_part_only() {
         let (mut claims, value): (_, Value) = (claims(), [7; 9].into());
         let other = ask(&mut claims, reader(3), 4, &value).unwrap();
-        for val in 0..100 {
-            ask(&mut claims, reader(2), val, &value).unwrap();
+        for val in 0..300 {
+            let lane = u16::try_from(val).unwrap();
+            ask(&mut claims, ClientId::new(2, lane).into(), val, &value).unwrap();
         }
         assert_eq!(claims.list.len(), 1 + EACH_MAX);
         for peer in 0..2 {

@@ -1,5 +1,5 @@
 //! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, and
-//! keys (L32, L33, L35). Each of the mends has a story of its own, in which the others are of no use.
+//! keys (L32, L33, L36). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_wire::{Kind, ReplicaId};
@@ -81,8 +81,8 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
     .play(time_out_in_vain),
     Scenario::new(
-        "l35_keys_of_backups_come_late",
-        &["L35"],
+        "l36_keys_of_backups_come_late",
+        &["L36"],
         "A client starts with its cluster, and each replica is further away: no request leaves that only the primary can check (CL-11)",
     )
     .expects(&[Expect::Noted("the primary has keys, a quorum has not")])
@@ -90,8 +90,8 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| Setup { clients: 1, lanes: 1, introduced: false, ..setup })
     .play(keys_come_late),
     Scenario::new(
-        "l35_backups_listen_late",
-        &["L35"],
+        "l36_backups_listen_late",
+        &["L36"],
         "A client starts with its cluster, and its keys reach the primary only: it sends them again before the request (CL-11)",
     )
     .expects(&[Expect::Noted("the primary has keys, a quorum has not")])

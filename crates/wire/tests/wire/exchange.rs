@@ -277,9 +277,9 @@ fn a_restarted_replica_asks_a_client_for_its_share() {
     assert!(world.admit(1, &request).is_ok());
 }
 
-/// L35, CL-11: a replica asks a client for its keys and sends its own with that. The client learns when they have come.
+/// L36, CL-11: a replica asks a client for its keys and sends its own with that. The client learns when they have come.
 #[test]
-fn l35_a_client_learns_that_a_replica_has_its_keys() {
+fn l36_a_client_learns_that_a_replica_has_its_keys() {
     let mut world = World::new();
     for fresh in [1, C0] {
         world.doors[fresh] = door(world.setting, fresh, 2);

@@ -136,10 +136,10 @@ fn lanes_take_their_timestamps_from_one_row() {
     }
 }
 
-/// L35, CL-11: the first request waits until keys have been exchanged with all replicas, or for a moment after with all but
+/// L36, CL-11: the first request waits until keys have been exchanged with all replicas, or for a moment after with all but
 /// one, which may have stopped; and not for a time-out.
 #[test]
-fn l35_a_first_request_waits_for_keys_and_no_longer() {
+fn l36_a_first_request_waits_for_keys_and_no_longer() {
     for (keys, sent, retransmitted) in [(4, 1, 0), (3, 1, 1), (2, 0, 0)] {
         let (mut drive, ours) = (drive(2, Timestamp(1)), own_keys());
         drive.invoke(at(1), 0, b"put", false);
@@ -153,9 +153,9 @@ fn l35_a_first_request_waits_for_keys_and_no_longer() {
     }
 }
 
-/// L35, CL-3: keys go out before the first request could, and again when it is time to ask again, once for all lanes.
+/// L36, CL-3: keys go out before the first request could, and again when it is time to ask again, once for all lanes.
 #[test]
-fn l35_keys_go_out_again_with_each_request_that_waits() {
+fn l36_keys_go_out_again_with_each_request_that_waits() {
     struct Count(usize);
     impl Transport for Count {
         fn send(&mut self, _: Place, datagram: &[u8]) {

@@ -79,9 +79,9 @@ fn keys_that_come_after_the_request_bring_it_again() {
     assert_eq!(keys(&mut test, 0), [], "all have been asked already");
 }
 
-/// L35, CL-11: no request leaves that the primary can check and a quorum cannot. It is no retransmission when it leaves.
+/// L36, CL-11: no request leaves that the primary can check and a quorum cannot. It is no retransmission when it leaves.
 #[test]
-fn l35_a_request_waits_until_enough_replicas_can_check_it() {
+fn l36_a_request_waits_until_enough_replicas_can_check_it() {
     for last in [0, 1] {
         let mut test = Test::four();
         keys(&mut test, 4);
@@ -101,10 +101,10 @@ fn l35_a_request_waits_until_enough_replicas_can_check_it() {
     }
 }
 
-/// L35, CL-11: replicas that never send keys hold nothing up that a signature can prove, and where clients do not sign, the
+/// L36, CL-11: replicas that never send keys hold nothing up that a signature can prove, and where clients do not sign, the
 /// request leaves with the keys. A read is held as a write is.
 #[test]
-fn l35_a_signature_takes_the_place_of_keys() {
+fn l36_a_signature_takes_the_place_of_keys() {
     let mut test = Test::four();
     keys(&mut test, 2);
     test.invoke(b"put", false);
