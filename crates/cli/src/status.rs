@@ -19,9 +19,9 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica for its state. Runs a read, a small write and a large write that change no data. Also reads the
-/// evidence of misbehaviour that clients have stored in their directories. A replica is "silent" if it does not
-/// answer within 700 ms.
+/// Asks every replica for its state. Runs three test operations, which change no data: a read, a small ordered
+/// operation, and a large one. Also reads the evidence of misbehaviour that clients have stored in their directories.
+/// A replica is "silent" if it does not answer within 700 ms.
 ///
 ///   HEALTHY    every replica is healthy
 ///   DEGRADED   the cluster executes operations, but something needs repair

@@ -4,7 +4,7 @@ use quorate_service::kv::{
     Asked, Command, Condition, Container, DATABASES, Further, ITEMS_MAX, Items, Life, Operation, Rule, Sort,
 };
 
-use super::decode::number;
+use super::decode::{is_infinite, number};
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, refuse, wrong_count};
 use super::reply::{Facts, Sections, Shape};
 use super::script;
@@ -182,11 +182,6 @@ fn encode(asked: Asked<'_>, operation: &mut Vec<u8>) {
         Asked::Elements(asked) => asked.encode(operation),
         Asked::List(asked) => asked.encode(operation),
     }
-}
-
-fn is_infinite(word: &[u8]) -> bool {
-    let sign = word.strip_prefix(b"-").or_else(|| word.strip_prefix(b"+")).unwrap_or(word);
-    sign.eq_ignore_ascii_case(b"inf") || sign.eq_ignore_ascii_case(b"infinity")
 }
 
 /// Returns whether keys, and the number of words, fit in an operation. Values are bounded by its length.

@@ -2,7 +2,7 @@
 
 use quorate_service::kv::{Container, Elements, ITEMS_MAX, Items, Verb};
 
-use super::decode::number;
+use super::decode::{is_infinite, number};
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
 use super::reply::{Facts, Property, Shape};
 
@@ -53,6 +53,9 @@ pub(super) fn ask(
             asked.number = integer(rest.get(1).copied().unwrap_or_default())?;
             asked.names = &rest[..1];
             (Container::Hash, Verb::Increase, Shape::Integer)
+        }
+        "hincrbyfloat" if rest.get(1).is_some_and(|by| is_infinite(by)) => {
+            return refuse("ERR value is NaN or Infinity");
         }
         "hincrbyfloat" => {
             asked.is_pairs = true;

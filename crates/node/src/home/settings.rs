@@ -92,7 +92,7 @@ impl Settings {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "# {title}\n# A key in a comment has its default value. Settings that all nodes must have alike are in cluster.toml.\n\n\
+            "# {title}\n# A key in a comment has its default value. Settings that must be the same on all nodes are in cluster.toml.\n\n\
              # The address that this node listens on: UDP, and for replicas also TCP on the same port.\nlisten = \"{}\"\n",
             self.listen
         );
