@@ -25,7 +25,7 @@ pack() { tar --sort=name --mtime=@0 --numeric-owner "$@"; }
 pack --owner=0 --group=0 -cf "$work/layer.tar" -C "$root" .
 pack --owner=10001 --group=10001 -rf "$work/layer.tar" -C "$work/own" ./data
 
-# Moves a file to the blobs, and prints what refers to it.
+# Moves a file into the directory of blobs, and prints its descriptor.
 blob() {
   hash=$(sha256sum <"$1" | cut -d' ' -f1)
   printf '{"mediaType":"application/vnd.oci.image.%s","digest":"sha256:%s","size":%s}' "$2" "$hash" "$(wc -c <"$1")"

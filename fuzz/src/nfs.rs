@@ -18,7 +18,6 @@ use quorate_fs::{Fs, Settings, fsck};
 use quorate_service::options::Options;
 use quorate_service::{Executor, Service, View};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::{Target, feature};
@@ -82,17 +81,7 @@ impl Server {
         let (client, domains) = (ClientId::new(1, 0), Domains::new(ClusterId([1; 32])));
         self.seq += 1;
         let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(self.seq),
-            digest: domains.request(client.0, self.seq, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&domains, client, Timestamp(self.seq), operation);
         batch.seal(&domains, &1_u64.to_le_bytes());
         let mut replies = Replies::default();
         let done = self.executor.execute(SeqNum(self.seq), &batch, false, &mut replies);

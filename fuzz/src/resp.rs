@@ -83,6 +83,10 @@ fn operation(bytes: &[u8]) -> u64 {
             elements.encode(&mut again);
             5
         }
+        Ok(Asked::List(call)) => {
+            call.encode(&mut again);
+            6
+        }
     };
     assert_eq!(again, bytes, "an operation is not canonical");
     feature(&[0, code, u64::from(bytes.first().copied().unwrap_or(0))])
@@ -99,7 +103,7 @@ fn answer(bytes: &[u8]) -> u64 {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let seeds: [&[u8]; 19] = [
+    let seeds: [&[u8]; 21] = [
         b"\x02*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n",
         b"\x07*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\n\r\n\r\n\r\nGET k\r\n",
         b"\x0bset \"a b\" '\\'c' \"\\x41\\n\"\r\n\r\nPING\n",
@@ -117,6 +121,8 @@ fn seeds() -> Vec<Vec<u8>> {
         b"\x00\x50\x03\x01\x01\x00k",
         b"\x00\x60\x01\0\0\0\0\0\0\0\0\x01\x00k\x01\x00f\x01\0\0\0v",
         b"\x00\x71\x02\0\0\0\0\0\0\0\0\x01\x00k\x01\x00m",
+        b"\x00\x80\0\0\0\0\0\0\0\0\x01\x00k\x01\0\0\0v\x01\0\0\0w",
+        b"\x00\x85\0\0\0\0\0\0\0\0\x01\x00k\x08\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
         b"\x01\x02value",
         b"\x01\x04\x01\0\0\0\x01\x02\0\0\0\x02x",
     ];

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{api, deny, tidy};
+use crate::{api, deny, site, tidy};
 use xtask::{cargo, read, run, run_and_read};
 
 /// A step of `ci`.
@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     Step { name: "api", run: || api::run(&[]) },
     Step { name: "lint", run: || lint(&[]) },
     Step { name: "docs", run: || docs(&[]) },
+    Step { name: "site", run: || site::site(&[]) },
     Step { name: "build", run: || build(&[]) },
     Step { name: "fuzz", run: fuzz_smoke },
     Step { name: "same", run: || same(&[]) },

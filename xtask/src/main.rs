@@ -8,6 +8,7 @@ mod ci;
 mod deny;
 mod redis;
 mod rust;
+mod site;
 mod tidy;
 mod tree;
 
@@ -48,6 +49,11 @@ const TASKS: &[Task] = &[
     },
     Task { name: "lint", help: "clippy for all targets: warnings are errors", run: ci::lint },
     Task { name: "docs", help: "rustdoc: warnings are errors", run: ci::docs },
+    Task {
+        name: "site",
+        help: "the documents as a website below target/site; needs mdBook, and without it only collects the pages",
+        run: site::site,
+    },
     Task { name: "build", help: "builds all tests, and what fuzz and same run", run: ci::build },
     Task {
         name: "same",
@@ -86,7 +92,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "redis",
         help: "the usual calls of redis-py, node-redis and ioredis, on the RESP gateway and on a Redis server; installs \
-               these clients below target/",
+               these clients below target/. suite: the tests of Redis itself on both, from Debian's source package",
         run: redis::redis,
     },
 ];

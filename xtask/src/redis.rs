@@ -1,4 +1,7 @@
-//! `cargo xtask redis`: the usual calls of Redis clients, on the gateway and on a Redis server.
+//! `cargo xtask redis`: the usual calls of Redis clients, or the tests of Redis itself, on the gateway and on a Redis
+//! server.
+
+mod suite;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,12 +34,34 @@ impl Drop for Servers {
 
 /// Installs redis-py, node-redis and ioredis below the target directory, and lets each do its usual calls on a gateway and
 /// on a Redis server. Fails if replies differ. Needs python3, node, npm, redis-server, and a network for the first run.
+/// With `suite`, runs the tests of Redis instead.
 pub(crate) fn redis(args: &[String]) -> Result<()> {
-    if !args.is_empty() {
-        bail!("redis takes no arguments");
+    match args {
+        [] => clients(),
+        [word] if word == "suite" => {
+            let home = target()?.join("redis-suite");
+            let source = suite::source(&home)?;
+            let (_servers, ports) = start(&home)?;
+            suite::run(&home, &source, ports)
+        }
+        _ => bail!("redis takes no arguments but `suite`"),
     }
+}
+
+fn clients() -> Result<()> {
     let (home, scripts) = (target()?.join("redis-clients"), root().join("tests/redis"));
     install(&home, &scripts)?;
+    let (_servers, ports) = start(&home)?;
+    let ports = ports.map(|port| port.to_string());
+    run(Command::new(home.join("python/bin/python"))
+        .args(["-W", "ignore"])
+        .arg(scripts.join("calls.py"))
+        .args(&ports))?;
+    run(Command::new("node").arg(home.join("calls.mjs")).args(&ports))
+}
+
+/// Starts a cluster with a gateway, and a Redis server. Returns their ports.
+fn start(home: &Path) -> Result<(Servers, [u16; 2])> {
     let (gateway, server) = (free_port()?, free_port()?);
     let data = home.join("cluster");
     let _ = fs::remove_dir_all(&data);
@@ -46,21 +71,14 @@ pub(crate) fn redis(args: &[String]) -> Result<()> {
     up.args(["up", "--service", "kv", "--durability", "memory", "--host", "127.93.71.1", "--dir"]).arg(&data);
     up.args(["--resp", &resp, "--status", &page]);
     let mut redis_server = Command::new("redis-server");
-    redis_server
-        .args(["--port", &server.to_string(), "--bind", "127.0.0.1", "--save", ""])
-        .current_dir(&home);
+    redis_server.args(["--port", &server.to_string(), "--bind", "127.0.0.1", "--save", ""]).current_dir(home);
     let mut servers = Servers(Vec::new());
     for command in [&mut up, &mut redis_server] {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         servers.0.push(child.with_context(|| format!("cannot start {}", command.get_program().display()))?);
     }
     [gateway, server].into_iter().try_for_each(listens)?;
-    let ports = [gateway.to_string(), server.to_string()];
-    run(Command::new(home.join("python/bin/python"))
-        .args(["-W", "ignore"])
-        .arg(scripts.join("calls.py"))
-        .args(&ports))?;
-    run(Command::new("node").arg(home.join("calls.mjs")).args(&ports))
+    Ok((servers, [gateway, server]))
 }
 
 fn install(home: &Path, scripts: &Path) -> Result<()> {

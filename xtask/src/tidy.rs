@@ -12,6 +12,7 @@ mod names;
 mod open;
 mod prose;
 mod rooms;
+pub(crate) mod site;
 pub(crate) mod structure;
 mod text;
 mod words;
@@ -56,6 +57,7 @@ const RULES: &[Rule] = &[
     Rule { says: "citations have their key and section in docs/papers.md", check: citations::papers },
     Rule { says: "rules that are cited stand in docs/rules.md", check: citations::rules },
     Rule { says: "links and file names in documents resolve", check: links::check },
+    Rule { says: "every document is a page of the site", check: site::check },
     Rule { says: "commands in documents exist", check: links::commands },
     Rule { says: "Rust in README is a part of an example", check: links::excerpts },
     Rule { says: "plain English, see xtask/src/tidy/words.rs", check: words::check },

@@ -10,7 +10,6 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use quorate_service::{Context, Executor, Options, Service, Stop, View};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 use crate::effort::Settings;
@@ -98,17 +97,7 @@ impl Digests for Tree {
         self.seq += 1;
         let (client, operation) = (ClientId::new(1, 0), &self.operation[..]);
         let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(self.seq),
-            digest: self.domains.request(client.0, self.seq, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&self.domains, client, Timestamp(self.seq), operation);
         batch.seal(&self.domains, &self.seq.to_le_bytes());
         let done = self.executor.execute(SeqNum(self.seq), &batch, false, &mut self.replies);
         ensure!(done.is_ok(), "a page is missing");

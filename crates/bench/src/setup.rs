@@ -208,8 +208,8 @@ impl Common {
         if in_parallel.workers > 0 {
             let parallel = in_parallel.parallel(&service);
             process = process.with_workers(parallel).map_err(|error| anyhow!("{error}"))?;
-            let (part, waker, clock) = (process.executor().service_part(), Waker::new()?, Clock::new());
-            workers = Some(Workers::start(in_parallel.workers, &service, part, &waker, &clock)?);
+            let (part, waker) = (process.executor().service_part(), Waker::new()?);
+            workers = Some(Workers::start(in_parallel.workers, &service, part, &waker)?);
         }
         let mut lines = processes::ready()?;
         lines.next().context("the experiment has exited before the start")??;

@@ -21,8 +21,8 @@ use crate::{log, out, values};
 /// The cluster has 3f + 1 replicas and tolerates f Byzantine ones. The nodes are these replicas, and the clients.
 ///
 /// Each directory holds node.toml (the node's own settings), cluster.toml (the public keys of all nodes, and the
-/// settings that all nodes must have alike) and the node's secret key. The file of the secret key has mode 0600. Copy
-/// each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
+/// settings that must be the same on all nodes) and the node's secret key. The file of the secret key has mode 0600.
+/// Copy each directory to its machine. Run `quorate replica --dir` with each directory of a replica. Run a gateway or
 /// another client program with each directory of a client.
 ///
 /// Example:
@@ -55,8 +55,8 @@ pub(crate) struct Init {
     /// disk. memory: nothing. async and memory are for measurements
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Another setting, such as window=4096. A setting that all nodes must have alike goes into cluster.toml, any other into
-    /// node.toml of each node that has it. Can be repeated
+    /// Another setting, such as window=4096. `init` writes a setting that must be the same on all nodes to cluster.toml,
+    /// and any other setting to the node.toml of each node that has it. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -134,7 +134,7 @@ impl Init {
         cluster.service = self.service;
         cluster.chosen = self.durability.chosen().into_iter().collect();
         let set = self.set.iter().map(|text| settings::chosen(text).map_err(|trouble| trouble.at("--set")));
-        cluster.for_all = set.collect::<Result<_, _>>()?;
+        cluster.chosen.extend(set.collect::<Result<Vec<_>, _>>()?);
         let made = cluster.make(&self.dir)?;
         let dir = self.dir.display();
         let n = made.replicas.len();

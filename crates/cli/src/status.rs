@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use quorate_gateways::page;
-use quorate_node::observe::{Observer, Picture, Verdict, Watch, json, text};
+use quorate_node::observe::{Observer, Picture, Snapshot, Verdict, Watch, json, text};
 use quorate_node::{descriptors, signals};
 
 use crate::fail::CommandResult;
@@ -20,9 +19,9 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Show the status of a cluster
 ///
-/// Asks every replica for its state. Runs a read, a small write and a large write that change no data. Also reads the
-/// evidence of misbehaviour that clients have stored in their directories. A replica is "silent" if it does not
-/// answer within 700 ms.
+/// Asks every replica for its state. Runs three test operations, which change no data: a read, a small ordered
+/// operation, and a large one. Also reads the evidence of misbehaviour that clients have stored in their directories.
+/// A replica is "silent" if it does not answer within 700 ms.
 ///
 ///   HEALTHY    every replica is healthy
 ///   DEGRADED   the cluster executes operations, but something needs repair
@@ -64,41 +63,39 @@ impl Status {
         let name =
             observer.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         if let (Some(listener), Some(address)) = (listener, self.serve) {
-            let watch = Arc::new(Watch::new(observer));
-            page::serve(listener, Arc::clone(&watch), name)?;
+            let watch = Watch::new(observer);
+            page::serve(listener, watch.board(), name)?;
             out::line(format!("http://{address}/      for machines: http://{address}/metrics"));
-            follow(&watch, &stop, |line| out::line(line));
+            follow(&watch, &stop, |seen| out::line(text::line(&seen.picture, seen.rate)));
             return Ok(ExitCode::SUCCESS);
         }
-        loop {
-            let begin = Instant::now();
-            let (picture, latency) = observer.look_well();
-            if self.json {
-                json::lines(&picture).iter().for_each(out::line);
-            } else if self.watch {
-                out::line(text::line(&picture, None));
-            } else {
-                out::line(text::page(&name, &picture, latency, observer.addresses()));
-            }
-            if !self.watch {
-                return Ok(ExitCode::from(status_of(&picture)));
-            }
-            while begin.elapsed() < EVERY {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(ExitCode::from(status_of(&picture)));
+        if self.watch {
+            let mut status = 0;
+            follow(&Watch::new(observer), &stop, |seen| {
+                if self.json {
+                    json::lines(&seen.picture).iter().for_each(out::line);
+                } else {
+                    out::line(text::line(&seen.picture, seen.rate));
                 }
-                std::thread::sleep(Duration::from_millis(20));
-            }
+                status = status_of(&seen.picture);
+            });
+            return Ok(ExitCode::from(status));
         }
+        let (picture, latency) = observer.look_well();
+        if self.json {
+            json::lines(&picture).iter().for_each(out::line);
+        } else {
+            out::line(text::page(&name, &picture, latency, observer.addresses()));
+        }
+        Ok(ExitCode::from(status_of(&picture)))
     }
 }
 
-/// Checks the cluster once a second until `stop`, and passes each status line to `say`.
-pub(crate) fn follow(watch: &Watch, stop: &AtomicBool, mut say: impl FnMut(&str)) {
+/// Checks the cluster once a second until `stop`, and passes on what it has seen.
+pub(crate) fn follow(watch: &Watch, stop: &AtomicBool, mut say: impl FnMut(&Snapshot)) {
     while !stop.load(Ordering::Relaxed) {
         let begin = Instant::now();
-        let seen = watch.turn();
-        say(&text::line(&seen.picture, seen.rate));
+        say(&watch.turn());
         while begin.elapsed() < EVERY && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -5,7 +5,6 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
 use quorate_node::init::{Host, NewCluster};
-use quorate_node::observe::{Observer, Watch};
+use quorate_node::observe::{Observer, Watch, text};
 use quorate_node::ports::{Port, holder};
 use quorate_node::services::ServiceName;
 use quorate_node::{ClientNode, descriptors, signals};
@@ -318,6 +317,8 @@ impl Up {
                     .at(format!("{}/replica-*/replica.log", self.dir().display()))
                     .next("read the replicas' logs there"));
             }
+            // An answer that comes at once, from others or as a refusal, is no reason to ask without a pause.
+            std::thread::sleep(Duration::from_millis(20));
         }
         for gateway in &gateways {
             let arguments = ["--listen".to_owned(), gateway.address.to_string()];
@@ -329,10 +330,10 @@ impl Up {
             nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
         }
         self.introduce(local, is_new, begin, &gateways);
-        let watch = Arc::new(Watch::new(observer));
+        let watch = Watch::new(observer);
         let name =
             local.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        page::serve(page, Arc::clone(&watch), name)?;
+        page::serve(page, watch.board(), name)?;
         look_after(&watch, stop);
         Ok(())
     }
@@ -379,13 +380,13 @@ impl Up {
 /// printed when the verdict, the view or a replica's state has changed.
 fn look_after(watch: &Watch, stop: &AtomicBool) {
     let (terminal, mut last) = (std::io::stdout().is_terminal(), String::new());
-    crate::status::follow(watch, stop, |line| {
+    crate::status::follow(watch, stop, |seen| {
+        let line = text::line(&seen.picture, seen.rate);
         if terminal {
             print!("\r\x1b[K{line}");
             let _ = std::io::stdout().flush();
             return;
         }
-        let Some(seen) = watch.last() else { return };
         let picture = &seen.picture;
         let state = format!("{:?} {:?} {:?}", picture.verdict, picture.view, picture.troubles());
         if state != last {

@@ -1,9 +1,10 @@
 //! Parsers for values on the command line.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use quorate_node::names;
 use quorate_node::services::{SERVICES, ServiceName};
 use quorate_wire::{ClientId, Cluster, ReplicaId, Timestamp};
 
@@ -42,9 +43,8 @@ pub(crate) fn within<T: TryFrom<u32>, const MIN: u32, const MAX: u32>(text: &str
 
 /// Reads the address and the port of a socket. A name stands for its first address.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let resolved = || text.to_socket_addrs().ok()?.next();
-    let found = text.parse().ok().or_else(resolved);
-    found.ok_or_else(|| "expected IP:PORT, such as 127.0.0.1:6380 or [::1]:6380".to_owned())
+    names::resolve(text)
+        .ok_or_else(|| "expected IP:PORT or NAME:PORT, such as 127.0.0.1:6380 or [::1]:6380".to_owned())
 }
 
 /// Reads a duration: a whole number and its unit.

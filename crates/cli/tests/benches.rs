@@ -147,6 +147,19 @@ fn page_of(dir: &Dir, count: usize) {
     assert!(fs::read_to_string(dir.join("report.csv")).unwrap().lines().count() > 100);
 }
 
+/// One experiment leaves its result in the directory of `--out`, which is made, and the report finds it there.
+#[test]
+fn one_experiment_leaves_its_result() {
+    let dir = Dir::new("bench-out");
+    let out = dir.join("new/results");
+    let output = quorate(&["bench", "run", "core-step", "--tiny", "--out", &out]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(dir.join("new/results/core-step.json")).unwrap();
+    check("core-step", &serde_json::from_str(&text).unwrap());
+    let output = quorate(&["bench", "report", &out]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 of "), "{output:?}");
+}
+
 #[test]
 fn what_cannot_be_run_is_said() {
     for (arguments, code, says) in [

@@ -13,7 +13,7 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
-use support::{Dir, PATIENCE, own_address, quorate};
+use support::{Dir, Ended, PATIENCE, own_address, quorate};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/deploy").join(name)
@@ -79,15 +79,16 @@ fn the_image_is_whole_and_runs() {
                 mount --bind $NODE $ROOT/data/replica-0; mount --bind /dev $ROOT/dev; mount -o remount,bind,ro $ROOT; \
                 export QUORATE_LOG_FORMAT=json; \
                 exec chroot --userspec=10001:10001 $ROOT /usr/bin/quorate replica --dir /data/replica-0";
-    let mut child = Command::new("unshare")
+    let child = Command::new("unshare")
         .args(["-m", "sh", "-ec", line])
         .env("NODE", &node)
         .env("ROOT", &root)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
+        .spawn();
+    // Ended also if a check fails.
+    let mut child = Ended(child.unwrap());
     let begin = Instant::now();
     loop {
         let text = fs::read_to_string(&log).unwrap();
@@ -98,14 +99,16 @@ fn the_image_is_whole_and_runs() {
             assert!(line["time"].is_string() && line["level"] == "info" && line["replica"] == "r0", "{line}");
             break;
         }
-        assert!(child.try_wait().unwrap().is_none() && begin.elapsed() < PATIENCE, "{text}");
+        assert!(child.0.try_wait().unwrap().is_none() && begin.elapsed() < PATIENCE, "{text}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let owner =
-        shell("stat -c %u /proc/$P; R=/proc/$P/root; ! touch $R/etc/new", &[("P", &child.id().to_string())]);
+    let owner = shell(
+        "stat -c %u /proc/$P; R=/proc/$P/root; ! touch $R/etc/new",
+        &[("P", &child.0.id().to_string())],
+    );
     assert!(owner.starts_with("10001\n"), "{owner}");
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
-    assert!(child.wait().unwrap().success(), "{}", fs::read_to_string(&log).unwrap());
+    kill(Pid::from_raw(i32::try_from(child.0.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(child.0.wait().unwrap().success(), "{}", fs::read_to_string(&log).unwrap());
 }
 
 /// systemd accepts the unit, where it is installed; and every command in it is one.

@@ -21,11 +21,14 @@
 mod blocks;
 #[path = "documents/machines.rs"]
 mod machines;
+#[path = "support/namespace.rs"]
+mod namespace;
 
 use std::fs;
 
 use blocks::{Block, documents};
-use machines::{Machines, in_namespace};
+use machines::Machines;
+use namespace::in_namespace;
 
 /// The pages that are run, each group in a fresh directory.
 const GROUPS: &[&[&str]] = &[
@@ -93,6 +96,10 @@ fn every_console_block_is_run_or_says_why_not() {
         .map(|block| format!("{}:{}", block.page, block.line))
         .collect();
     assert!(left.is_empty(), "neither run nor marked `not run: REASON`: {left:?}");
+    for block in blocks.iter().filter(|block| block.is_console()) {
+        let unknown: Vec<&str> = block.unknown().collect();
+        assert!(unknown.is_empty(), "{}:{}: {unknown:?} is no mark", block.page, block.line);
+    }
     let run = blocks.iter().filter(|block: &&Block| block.is_console() && block.why_not().is_none()).count();
     assert!(run > 20, "{run} blocks");
 }

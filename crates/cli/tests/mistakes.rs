@@ -103,6 +103,9 @@ fn a_setting_that_is_the_cluster_s() {
         ("window=wide", "error Q002: window=wide: expected batches"),
         ("window=200", "error Q004: window = 200: at least twice checkpoint_interval\n"),
         ("window", "error Q002: `window`: expected KEY=VALUE"),
+        // What a replica would refuse, and what another option has chosen.
+        ("workers=8", "error Q004: workers = 8: tentative must be false"),
+        ("service=fs", "error Q004: service = fs: given twice\n  --> --set\n"),
     ] {
         let output = quorate(&["init", "--dir", &dir.join("d"), "--set", set]);
         let text = String::from_utf8(output.stderr).unwrap();

@@ -4,14 +4,18 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 #![allow(dead_code, reason = "the support is shared with other tests")]
 
+#[path = "page/browser.rs"]
+mod browser;
+#[path = "page/states.rs"]
+mod states;
 mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use browser::{browse, element};
 use support::{Cluster, PATIENCE, own_address};
 
 /// `quorate status --serve`, and the cluster that it looks at.
@@ -69,24 +73,7 @@ impl Page {
 
     /// Lets a browser with a window of this size do something with the page.
     fn browse(&self, width: u32, height: u32, what: &[&str]) -> String {
-        let profile = self.cluster.dir.join("browser");
-        let ended = Command::new("chromium")
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-                "--virtual-time-budget=2500",
-            ])
-            .args([format!("--user-data-dir={profile}"), format!("--window-size={width},{height}")])
-            .args(what)
-            .arg(format!("http://{}/", self.address))
-            .stdin(Stdio::null())
-            .output();
-        let ended = ended
-            .unwrap_or_else(|error| panic!("this test needs Chromium ({error}): apt-get install chromium"));
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-        String::from_utf8(ended.stdout).unwrap()
+        browse(self.address, &self.cluster.dir.join("browser"), (width, height), what)
     }
 }
 
@@ -97,20 +84,10 @@ impl Drop for Page {
     }
 }
 
-/// What stands between the tags of the element with this id.
-fn element<'a>(dom: &'a str, id: &str) -> &'a str {
-    let start = dom.find(&format!("id=\"{id}\"")).unwrap_or_else(|| panic!("no {id} in {dom}"));
-    let rest = &dom[start..];
-    let rest = &rest[rest.find('>').unwrap() + 1..];
-    &rest[..rest.find("</table>").or(rest.find("</ul>")).unwrap_or(rest.len())]
-}
-
-/// The verdict, four replicas, and no horizontal scrolling, on a desktop and on a phone, in light and dark. The
-/// pictures stay in the directory that the variable `QUORATE_PICTURES` names.
+/// The verdict and four replicas, on a desktop and on a phone.
 #[test]
 fn a_browser_shows_the_verdict_and_every_replica() {
     let mut page = Page::start("browser");
-    let kept = std::env::var("QUORATE_PICTURES");
     for (width, height) in [(1280, 1000), (390, 844)] {
         let dom = page.browse(width, height, &["--dump-dom"]);
         assert!(element(&dom, "verdict").starts_with("HEALTHY<"), "{dom}");
@@ -119,20 +96,6 @@ fn a_browser_shows_the_verdict_and_every_replica() {
         assert_eq!(table.matches(">ok<").count(), 4, "{table}");
         assert!(element(&dom, "todo").contains("What to do") && dom.contains("id=\"todo\" hidden"), "{dom}");
         assert!(dom.contains("data-ready=\"yes\"") && dom.contains("data-overflow=\"no\""), "{dom}");
-        let mut pictures = Vec::new();
-        for (theme, scheme) in [("dark", 0), ("light", 1)] {
-            let name = format!("page-{width}-{theme}.png");
-            let picture = page.cluster.dir.join(&name);
-            let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
-            page.browse(width, height, &[&scheme, &format!("--screenshot={picture}")]);
-            let bytes = std::fs::read(Path::new(&picture)).unwrap();
-            assert!(bytes.starts_with(b"\x89PNG") && bytes.len() > 10_000, "{} bytes", bytes.len());
-            if let Ok(dir) = &kept {
-                std::fs::write(Path::new(dir).join(name), &bytes).unwrap();
-            }
-            pictures.push(bytes);
-        }
-        assert_ne!(pictures[0], pictures[1], "dark and light differ");
     }
     page.cluster.kill(2);
     page.wait_for("/api/v1/status", |reply| reply.contains("\"verdict\":\"degraded\""));

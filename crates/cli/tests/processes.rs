@@ -13,6 +13,8 @@ mod gateway;
 mod gateways;
 #[path = "processes/hardships.rs"]
 mod hardships;
+#[path = "processes/ipv6.rs"]
+mod ipv6;
 #[path = "processes/kills.rs"]
 mod kills;
 #[path = "processes/liars.rs"]
@@ -23,6 +25,8 @@ mod memory;
 mod mistakes;
 #[path = "processes/mount.rs"]
 mod mount;
+#[path = "support/namespace.rs"]
+mod namespace;
 #[path = "processes/others.rs"]
 mod others;
 #[path = "processes/peer.rs"]

@@ -86,7 +86,7 @@ state: you can kill it and restart it, and you can run several gateways.
 
 If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
 later\". A change that the gateway could not send to the cluster in this time gets the same answer as a read. A change
-that was sent waits without limit: the gateway answers it when the cluster is available again.
+that was sent has no time limit: the gateway answers it when the cluster is available again.
 
 The replicas trust the gateway to name the user of each call. On its own machine, the gateway asks the kernel which user
 has made a connection. Only root and the user of the gateway can act for other users. On another machine, any user can

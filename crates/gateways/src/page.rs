@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use quorate_node::error::{NodeError, NodeErrorKind};
-use quorate_node::observe::Watch;
+use quorate_node::observe::Board;
 use tokio::time::{sleep, timeout};
 
 use self::places::Places;
@@ -51,18 +51,18 @@ pub fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, NodeError>
     })
 }
 
-/// Serves what `watch` observes, until the process ends. `name` is what the page calls the cluster.
+/// Serves what is on the board, until the process ends. `name` is what the page calls the cluster.
 ///
 /// # Errors
 ///
 /// The thread cannot be started.
-pub fn serve(listener: TcpListener, watch: Arc<Watch>, name: String) -> Result<(), NodeError> {
+pub fn serve(listener: TcpListener, board: Arc<Board>, name: String) -> Result<(), NodeError> {
     let failed = |error: std::io::Error| {
         NodeError::new(NodeErrorKind::Network, format!("cannot serve the status page: {error}"))
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
-    let page = Arc::new(reply::Page { watch, name, host: host::own() });
+    let page = Arc::new(reply::Page { board, name, host: host::own() });
     let serve = async move {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
         let mut places = Places::default();

@@ -51,6 +51,7 @@ mod document_tests;
 mod elements;
 mod encode;
 mod guesses;
+mod lists;
 mod pack;
 mod refusal;
 mod reply;
@@ -114,7 +115,7 @@ The gateway can reply with three errors that Redis does not have:
               this gateway in their client table: `quorate explain Q063`
   -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
               Or the command took effect, but its reply was lost, and is too long for the cluster to keep
-  -TOOLARGE   a hash or set has too many elements for the command. Nothing was changed
+  -TOOLARGE   a hash, set or list has too many elements for the command. Nothing was changed
 
 Example:
 

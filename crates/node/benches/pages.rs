@@ -17,7 +17,6 @@ use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::{Memory, PageStore};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 const PAGES: u32 = 50_000;
@@ -76,17 +75,7 @@ fn batches<P: PageStore>(executor: &mut Executor<Kv, P>, replies: &mut Replies) 
             let key = (seq.0 * 16 + number).wrapping_mul(48_271) % 20_000;
             Operation::Put { key: &key.to_be_bytes(), value: &[7; 200] }.encode(&mut operation);
             let (client, timestamp) = (ClientId::new(1 + number, 0), Timestamp(seq.0));
-            batch.push_inlined(&Request {
-                client,
-                timestamp,
-                digest: domains.request(client.0, timestamp.0, &operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation: &operation,
-                operation_at: 0,
-                frame: &operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(&domains, client, timestamp, &operation);
         }
         batch.seal(&domains, &[0; 8]);
         let start = cpu_ns();

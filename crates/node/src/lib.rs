@@ -14,6 +14,7 @@
 //! | adding and removing clients of a running cluster | [`enlist`] |
 //! | errors for the operator; signals to stop | [`error`], [`signals`] |
 //! | UDP, and TCP for long frames | [`socket`] |
+//! | addresses and names as users write them | [`names`] |
 //! | which user has the other end of a connection within this machine | [`other_end`] |
 //! | the loop of a process, what it does when idle, what wakes it | [`supervise`], [`idle`], [`wake`] |
 //! | the clocks; memory, disk and descriptors of the process | [`clock`], [`surroundings`], [`descriptors`] |
@@ -39,7 +40,7 @@ pub mod storage;
 mod testing;
 
 pub use home::{examine, fsck, identity, init, members, settings, timestamps};
-pub use net::{crowd, idle, other_end, ports, socket, wake};
+pub use net::{crowd, idle, names, other_end, ports, socket, wake};
 pub use run::{
     caller, client, client_node, clock, descriptors, enlist, member, memory, replica, signals, supervise,
     surroundings, workers,

@@ -2,6 +2,7 @@
 
 pub mod crowd;
 pub mod idle;
+pub mod names;
 pub(crate) mod open;
 pub mod other_end;
 pub mod ports;

@@ -33,6 +33,6 @@ pub use agreement::{Agreement, Cell};
 pub use look::Observer;
 pub use model::{Health, Picture, Reading, Verdict, Word};
 pub use probe::{Latency, ProbeOutcome, ProbeOutcomes};
-pub use watch::{Snapshot, Watch};
+pub use watch::{Board, Snapshot, Watch};
 
 pub use crate::run::client::ledger::{Class, Item, Ledger};

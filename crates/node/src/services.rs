@@ -88,17 +88,19 @@ services! {
         |_| Ok(timed::Timed);
 }
 
-/// Returns which requests of a service depend on each other: those of the file system have rules of their own, all others
-/// depend on each other by the keys that the service declares.
+/// Returns which requests of a service depend on each other: those of the file system have rules of their own, all
+/// others depend on each other by the keys that the service declares.
 pub(crate) fn rules<S: Service + Send + 'static>(
     name: ServiceName,
     settings: &ServiceSettings,
     service: &Arc<S>,
 ) -> Box<dyn Rules + Send> {
-    match quorate_fs::Fs::new(settings.clone()) {
-        Ok(fs) if name == ServiceName::FS => Box::new(FsRules::new(fs)),
-        Ok(_) | Err(_) => Box::new(KeyRules::new(Arc::clone(service))),
+    if name == ServiceName::FS
+        && let Ok(fs) = quorate_fs::Fs::new(settings.clone())
+    {
+        return Box::new(FsRules::new(fs));
     }
+    Box::new(KeyRules::new(Arc::clone(service)))
 }
 
 /// An empty operation, which most services refuse, each replica with the same answer.

@@ -168,13 +168,9 @@ impl Storage {
         executor: &Executor<S, Paged>,
         log_bytes_max: usize,
     ) -> Result<Disk, NodeError> {
-        let life = u64::from_le_bytes(first_eight(crate::home::secret::entropy()?));
+        let life = crate::home::secret::number()?;
         let Self { dir, opened: storage, is_awaited } = self;
         let writers = storage.begin(executor, life).map_err(|error| at_start(&dir, &error))?;
         Disk::start(writers, dir, log_bytes_max, is_awaited)
     }
-}
-
-fn first_eight(bytes: [u8; 32]) -> [u8; 8] {
-    bytes.first_chunk().copied().unwrap_or_default()
 }

@@ -8,6 +8,7 @@ use desk::{Desk, MS, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::{ConfigError, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
 use quorate_pbft::{Config, Milestone};
+use quorate_wire::Replies;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::life::Life;
@@ -53,6 +54,37 @@ fn b29_the_wait_doubles_up_to_its_bound() {
     assert!(!suspected(&desk, 100), "it waits as long as it may");
     desk.pass(2);
     assert!(suspected(&desk, 100), "and no longer");
+}
+
+/// L35, TM-3: what was ordered before is still being executed here, and so it may be at the next primary. A service that
+/// hangs is no reason to wait.
+#[test]
+fn l35_who_still_executes_waits_for_a_new_view() {
+    for executes in [true, false] {
+        let mut desk = backup();
+        desk.hold_executions();
+        for seq in 1..=3 {
+            let frame = desk.request_frame_with(c(0), seq, b"x", false, true);
+            let batch = desk.batch_of(&[frame]);
+            desk.pre_prepare(R0, 0, seq, &batch);
+            for from in [R1, R3] {
+                desk.prepare(from, 0, seq, batch.digest());
+                desk.commit(from, 0, seq, batch.digest());
+            }
+        }
+        fail_view(&mut desk, 0);
+        for frame in view_changes(&mut desk, 1, &[R1, R3]) {
+            desk.frame(&frame);
+        }
+        desk.pass(80);
+        if executes {
+            desk.input(Input::Executed { seq: SeqNum(1), replies: &Replies::new(), took_ns: 0 });
+        }
+        desk.pass(80);
+        assert_eq!(suspected(&desk, 1), !executes, "the wait was 100 ms");
+        desk.pass(80);
+        assert!(suspected(&desk, 1), "the next batch took longer than the wait");
+    }
 }
 
 /// Time-outs are bounded by the settings, so that no sum or product of them overflows.

@@ -113,8 +113,8 @@ fn a_service_that_hangs_is_an_excuse_without_workers_only() {
     assert!(suspects(&left_out_while_the_service_hangs(8, 1)));
 }
 
-/// TM-1: workers that hang at many replicas keep the next checkpoint from becoming stable. A primary that has proposed up to
-/// the high water mark is not suspected for that.
+/// TM-1: workers that hang at many replicas keep the next checkpoint from becoming stable. A primary that has proposed
+/// up to the high water mark is not suspected for that.
 #[test]
 fn a_window_that_is_full_because_workers_hang_is_an_excuse() {
     let mut desk = left_out_while_the_service_hangs(8, 8);

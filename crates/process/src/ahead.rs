@@ -30,8 +30,8 @@ pub struct Parallel {
     pub rules: Box<dyn Rules + Send>,
     /// Replies to certain requests leave before the requests settle (PX-C).
     pub replies_early: bool,
-    /// The driver runs short operations itself, and gives only long ones to workers. While nothing is unsettled, a batch
-    /// without long operations is executed on pages immediately (PX-E).
+    /// The driver runs short operations itself, and gives only long ones to workers. While nothing is unsettled, a
+    /// batch without long operations is executed on pages immediately (PX-E).
     pub short_on_pages: bool,
     /// A random number of this replica's own.
     pub secret: u64,
@@ -46,7 +46,7 @@ impl fmt::Debug for Parallel {
     }
 }
 
-/// Maximum number of jobs without a worker, if short ones are made.
+/// Maximum number of short jobs that need no worker.
 const SHORT_JOBS_MAX: usize = 64;
 
 /// A client's signature that is to be checked.
@@ -60,6 +60,8 @@ pub(crate) struct Ahead {
     busy: usize,
     /// Jobs without a worker.
     jobs: VecDeque<Job>,
+    /// Short jobs that need no worker.
+    short_jobs: VecDeque<Job>,
     /// The batches that were inserted and have not settled.
     batches: VecDeque<(SeqNum, Arc<Batch>)>,
     /// Tasks, each with the batch after which it is done.
@@ -102,6 +104,7 @@ impl Ahead {
             workers,
             busy: 0,
             jobs: VecDeque::new(),
+            short_jobs: VecDeque::new(),
             batches: VecDeque::new(),
             behind: VecDeque::new(),
             replies: Replies::new(),
@@ -158,23 +161,26 @@ impl Ahead {
     /// Makes a job for each worker that has none, as far as requests are ready; and for short operations that the
     /// replica's thread runs itself, even if all workers are busy. Returns whether there was one.
     pub(crate) fn find_jobs<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> bool {
-        let before = self.jobs.len();
+        let before = self.jobs.len() + self.short_jobs.len();
+        let short_apart = self.short_on_pages;
         while self.busy + self.jobs.len() < self.workers {
-            let Some(job) = self.runs.start(executor) else { break };
+            let job =
+                if short_apart { self.runs.start_of(executor, false) } else { self.runs.start(executor) };
+            let Some(job) = job else { break };
             self.jobs.push_back(job);
         }
-        while self.short_on_pages
-            && self.jobs.len() < SHORT_JOBS_MAX
-            && let Some(job) = self.runs.start_short(executor)
+        while short_apart
+            && self.short_jobs.len() < SHORT_JOBS_MAX
+            && let Some(job) = self.runs.start_of(executor, true)
         {
-            self.jobs.push_back(job);
+            self.short_jobs.push_back(job);
         }
-        self.jobs.len() > before
+        self.jobs.len() + self.short_jobs.len() > before
     }
 
-    /// Gives a job to a worker.
+    /// Gives a job to a worker, or a short one to the caller: those for workers first, so that none stays idle.
     pub(crate) fn take_job(&mut self) -> Option<Job> {
-        let job = self.jobs.pop_front()?;
+        let job = self.jobs.pop_front().or_else(|| self.short_jobs.pop_front())?;
         self.busy += 1;
         Some(job)
     }
@@ -254,6 +260,7 @@ impl Ahead {
     ) -> Vec<Unanswered> {
         self.runs.drain(executor);
         self.jobs.clear();
+        self.short_jobs.clear();
         self.replies.clear();
         self.is_parked = false;
         let batches = self.batches.drain(..).map(|(seq, _)| Unanswered::Batch(seq));
@@ -286,5 +293,65 @@ impl Ahead {
     /// Takes what was counted.
     pub(crate) fn take_counters(&mut self) -> Counters {
         self.runs.take_counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_service::parallel::KeyRules;
+    use quorate_service::{Access, Context, Options, Stop, View};
+    use quorate_wire::digest::Domains;
+    use quorate_wire::{ClusterId, Timestamp};
+
+    use super::*;
+
+    /// Each operation has a key of its own, which is its first byte. Key 0 takes long.
+    struct Keys;
+
+    impl Service for Keys {
+        fn is_read_only(&self, _operation: &[u8]) -> bool {
+            false
+        }
+
+        fn access(&self, operation: &[u8], keys: &mut Access) {
+            operation.iter().take(1).for_each(|key| keys.write(u64::from(*key)));
+            if operation == [0] {
+                keys.long();
+            }
+        }
+
+        fn execute(&self, _: Context, _: &[u8], _: &mut View<'_>, _: &mut Vec<u8>) -> Result<(), Stop> {
+            Ok(())
+        }
+    }
+
+    /// PX-2, PX-E: short requests, however many are ready, keep no worker from a long one.
+    #[test]
+    fn px2_short_requests_are_not_in_front_of_a_long_one() {
+        let domains = Domains::new(ClusterId([1; 32]));
+        let mut executor = Executor::new(Keys, domains.clone(), Options::default());
+        let parallel = Parallel {
+            workers: 2,
+            engine: EngineKind::GroupIndex,
+            rules: Box::new(KeyRules::new(Keys)),
+            replies_early: true,
+            short_on_pages: true,
+            secret: 1,
+        };
+        let mut ahead = Ahead::new(parallel).unwrap();
+        let batch = |seq: u64, last: &[u8]| {
+            let mut batch = Batch::default();
+            for key in (1..=200).chain(last.iter().copied()) {
+                batch.push_operation(&domains, ClientId::new(u64::from(key) + 1, 0), Timestamp(seq), &[key]);
+            }
+            batch.seal(&domains, &seq.to_le_bytes());
+            Arc::new(batch)
+        };
+        // The first request of a client depends on all others.
+        executor.execute(SeqNum(1), &batch(1, &[0]), false, &mut Replies::new()).unwrap();
+        ahead.insert(&mut executor, SeqNum(2), &batch(2, &[0])).unwrap();
+        assert!(ahead.find_jobs(&mut executor));
+        let jobs: Vec<_> = core::iter::from_fn(|| ahead.take_job()).map(|job| job.is_long()).collect();
+        assert_eq!((jobs.len(), jobs[0]), (1 + SHORT_JOBS_MAX, true));
     }
 }

@@ -15,11 +15,10 @@ use quorate_process::{
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::{Memory, PageFault, PageStore};
-use quorate_service::parallel::{EngineKind, KeyRules};
+use quorate_service::parallel::{Counters, EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door};
 
@@ -201,14 +200,14 @@ impl Bench {
     }
 
     /// With two workers.
-    fn with_workers() -> Self {
+    fn with_workers(short_on_pages: bool) -> Self {
         let mut bench = Self::new(Execution::Inline);
         let parallel = Parallel {
             workers: 2,
             engine: EngineKind::GroupIndex,
             rules: Box::new(KeyRules::new(Kv)),
             replies_early: true,
-            short_on_pages: false,
+            short_on_pages,
             secret: 1,
         };
         bench.process = bench.process.with_workers(parallel).unwrap();
@@ -247,17 +246,7 @@ impl Bench {
         let mut batch = Batch::default();
         for &(client, timestamp, operation) in requests {
             let (client, timestamp) = (ClientId::new(client, 0), Timestamp(timestamp));
-            batch.push_inlined(&Request {
-                client,
-                timestamp,
-                digest: self.domains.request(client.0, timestamp.0, operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation,
-                operation_at: 0,
-                frame: operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(&self.domains, client, timestamp, operation);
         }
         batch.seal(&self.domains, &(seq * MS).to_le_bytes());
         self.ask(Action::Execute { seq: SeqNum(seq), batch: Arc::new(batch), tentative: false });
@@ -353,7 +342,7 @@ fn put(key: &[u8]) -> Vec<u8> {
 /// Where pages must be dropped before more are written, no batch settles either. Runs go on.
 #[test]
 fn batches_settle_when_there_is_room_for_their_pages() {
-    let mut bench = Bench::with_workers();
+    let mut bench = Bench::with_workers(false);
     bench.order_of(1, &[(1, 1, &put(b"a"))]);
     bench.pass(MS);
     bench.is_crowded.set(true);
@@ -367,4 +356,26 @@ fn batches_settle_when_there_is_room_for_their_pages() {
     assert_eq!(bench.process.due(), 0);
     bench.pass(MS);
     assert_eq!(bench.inputs().last().unwrap(), "executed 2");
+}
+
+/// PX-E: while nothing is unsettled, a batch of short operations is executed on pages, without a job. Behind a batch
+/// that is unsettled it is not.
+#[test]
+fn px_e_short_operations_are_executed_on_pages_while_nothing_is_unsettled() {
+    let mut bench = Bench::with_workers(true);
+    for seq in 1..=2 {
+        bench.order_of(seq, &[(1, seq, &put(b"a"))]);
+    }
+    bench.pass(MS);
+    assert_eq!(bench.inputs(), ["executed 1", "executed 2"]);
+    assert_eq!((bench.work(), bench.process.counters().runs), (0, Counters::default()));
+    bench.is_crowded.set(true);
+    for seq in 3..=4 {
+        bench.order_of(seq, &[(1, seq, &put(b"a"))]);
+        bench.pass(MS);
+        assert_eq!(bench.work(), 1);
+    }
+    bench.is_crowded.set(false);
+    bench.pass(MS);
+    assert_eq!(bench.inputs()[4..], ["executed 3", "executed 4"]);
 }

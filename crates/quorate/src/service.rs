@@ -32,8 +32,9 @@ pub trait Service {
     /// Declares the keys that an operation reads and writes, and whether it takes long, for replicas with the setting
     /// `workers`. Two long operations that share no key may be executed at the same time. [`key_of`] makes keys.
     ///
-    /// The default declares that each operation may touch anything. An operation that adds an entry to a [`Map`] or removes
-    /// one also writes the map's length, so such operations need a common key.
+    /// The default declares that each operation may touch anything, and so does a panic in this function. An operation
+    /// that adds an entry to a [`Map`] or removes one also writes the map's length, so such operations need a common
+    /// key.
     ///
     /// [`Map`]: crate::Map
     fn access(_operation: &Self::Operation, keys: &mut Access) {
@@ -203,9 +204,10 @@ impl<F: Family> quorate_service::Service for Typed<F> {
     }
 
     fn access(&self, operation: &[u8], keys: &mut Access) {
-        match value::decode_all::<F::Operation>(operation) {
-            Some(operation) => F::access(&operation, keys),
-            None => keys.everything(),
+        // A panic must not stop the replica: any client can send the operation.
+        let declare = |operation| catch_unwind(AssertUnwindSafe(|| F::access(&operation, keys))).ok();
+        if value::decode_all::<F::Operation>(operation).and_then(declare).is_none() {
+            keys.everything();
         }
     }
 

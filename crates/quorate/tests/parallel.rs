@@ -1,4 +1,4 @@
-//! A typed service that declares keys is executed in parallel, and its state and replies are those of sequential execution.
+//! A typed service that declares keys is executed in parallel. Its state and replies are those of sequential execution.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use quorate::service::Typed;
@@ -6,7 +6,6 @@ use quorate::{Access, Call, Map, Operation, Service, State, key_of, value};
 use quorate_service::parallel::{EngineKind, KeyRules, Runs, Settled};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 #[derive(State)]
@@ -63,17 +62,7 @@ fn batches(domains: &Domains) -> Vec<Batch> {
                 _ => Op::Add { counter: (seq * lane) % LANES, by: seq },
             };
             let (client, operation) = (ClientId::new(lane + 1, 0), value::encode(&op));
-            batch.push_inlined(&Request {
-                client,
-                timestamp: Timestamp(seq),
-                digest: domains.request(client.0, seq, &operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation: &operation,
-                operation_at: 0,
-                frame: &operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(domains, client, Timestamp(seq), &operation);
         }
         batch.seal(domains, &seq.to_le_bytes());
         batch

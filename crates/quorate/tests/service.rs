@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate::{Call, Cell, Map, Operation, Service, State};
+use quorate::service::Typed;
+use quorate::{Access, Call, Cell, Map, Operation, Service, State, value};
+use quorate_service::Service as _;
 
 /// A counter that knows several ways to go wrong.
 #[derive(State)]
@@ -49,6 +51,12 @@ impl Service for Odd<'_> {
             Op::Time => return call.time_ns(),
         }
         self.sum.get() + self.seen.len()
+    }
+
+    fn access(operation: &Op, keys: &mut Access) {
+        let Op::Stumble { by } = operation else { return keys.everything() };
+        keys.write(u64::from(*by));
+        assert!(*by % 2 == 0, "an odd number");
     }
 
     fn check(&self) -> Result<(), String> {
@@ -128,4 +136,17 @@ impl Service for Broken<'_> {
 fn a_broken_invariant_is_told() {
     let failure = quorate::sim::check::<Broken>([1]).unwrap_err();
     assert!(failure.to_string().contains("fifty are too many"), "{failure}");
+}
+
+/// PX-1: any client can send the operation, so a panic in the declaration must not stop a replica.
+#[test]
+fn a_declaration_that_panics_declares_everything() {
+    let keys_of = |operation: &[u8]| {
+        let mut keys = Access::new();
+        Typed::<Odd<'_>>::new().access(operation, &mut keys);
+        keys.keys().map(<[_]>::len)
+    };
+    assert_eq!(keys_of(&value::encode(&Op::Stumble { by: 2 })), Some(1));
+    assert_eq!(keys_of(&value::encode(&Op::Stumble { by: 1 })), None);
+    assert_eq!(keys_of(b"no operation"), None);
 }

@@ -12,7 +12,6 @@ use quorate_service::kv::{Kv, Operation};
 use quorate_service::null::{self, Null};
 use quorate_service::{Executor, Options, Service};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 const ROUNDS: u32 = 10;
@@ -73,17 +72,7 @@ impl<S: Service> Bench<S> {
             operation(self.turn, &mut bytes);
             let client = ClientId::new(1 + self.turn % self.clients, 0);
             let timestamp = 1 + self.turn / self.clients;
-            batch.push_inlined(&Request {
-                client,
-                timestamp: Timestamp(timestamp),
-                digest: self.domains.request(client.0, timestamp, &bytes),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation: &bytes,
-                operation_at: 0,
-                frame: &bytes,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(&self.domains, client, Timestamp(timestamp), &bytes);
             self.turn += 1;
         }
         batch.seal(&self.domains, &self.turn.to_le_bytes());

@@ -264,8 +264,8 @@ impl<P: PageStore> State<P> {
         page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page, buffer)
     }
 
-    /// Returns what the tree of checkpoint `seq` says of a page or node, if a later checkpoint has replaced that, even by
-    /// the same: an empty page has always the same label. The caller has seen that `seq` is held.
+    /// Returns what the tree of checkpoint `seq` says of a page or node, if a later checkpoint has replaced that, even
+    /// by the same: an empty page has always the same label. The caller has seen that `seq` is held.
     pub(crate) fn replaced_label(&self, seq: SeqNum, level: u8, index: u32) -> Option<Label> {
         let from = self.position(seq).unwrap_or(0);
         self.records.iter().skip(from).find_map(|record| record.label(level, index))

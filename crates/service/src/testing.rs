@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Timestamp};
 
 use crate::options::Options;
@@ -43,17 +42,7 @@ pub(crate) fn batch(requests: &[(ClientId, u64, &[u8])], time_ns: u64) -> Batch 
     let domains = domains();
     let mut batch = Batch::default();
     for &(client, timestamp, operation) in requests {
-        batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(timestamp),
-            digest: domains.request(client.0, timestamp, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&domains, client, Timestamp(timestamp), operation);
     }
     let choice = if requests.is_empty() { Vec::new() } else { time_ns.to_le_bytes().to_vec() };
     batch.seal(&domains, &choice);

@@ -8,7 +8,6 @@ use std::cell::Cell;
 use quorate_service::null::{self, Null};
 use quorate_service::{Executor, Options};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 /// The system's allocator, counting.
@@ -47,17 +46,7 @@ fn batch(domains: &Domains, seq: u64, requests: u64) -> Batch {
     let mut batch = Batch::default();
     for turn in (seq - 1) * requests..seq * requests {
         let (client, timestamp) = (ClientId::new(1 + turn % CLIENTS, 0), 1 + turn / CLIENTS);
-        batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(timestamp),
-            digest: domains.request(client.0, timestamp, &operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation: &operation,
-            operation_at: 0,
-            frame: &operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(domains, client, Timestamp(timestamp), &operation);
     }
     batch.seal(domains, &seq.to_le_bytes());
     batch

@@ -109,6 +109,7 @@ impl Words for KvApp {
             Ok(Asked::Command(command)) => return format!("{command:?}").to_lowercase(),
             Ok(Asked::Further(further)) => return format!("{further:?}").to_lowercase(),
             Ok(Asked::Elements(elements)) => return format!("{elements:?}").to_lowercase(),
+            Ok(Asked::List(call)) => return format!("{call:?}").to_lowercase(),
             Err(_) => return "(malformed)".to_owned(),
         };
         match operation {
@@ -412,6 +413,7 @@ impl Double for KvDouble {
             }
             Ok(Asked::Further(further)) => unreachable!("nobody draws {further:?}"),
             Ok(Asked::Elements(elements)) => unreachable!("nobody draws {elements:?}"),
+            Ok(Asked::List(call)) => unreachable!("nobody draws {call:?}"),
             Err(_) => return answer(&Answer::Failed(Failure::Malformed)),
         };
         let key = key_of(&operation);

@@ -21,7 +21,6 @@ use quorate_sim::disk::files::{LOG_ENDING, Remains, SimFiles, Space};
 use quorate_sim::rng::{Concern, Rng};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Digest, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
@@ -57,17 +56,7 @@ fn batch_of(seq: SeqNum, puts: &[(u64, u8)]) -> Batch {
         let mut operation = Vec::new();
         Operation::Put { key: &key.to_be_bytes(), value: &[*value; 300] }.encode(&mut operation);
         let (client, timestamp) = (ClientId::new(1, 0), Timestamp(seq.0 << 20 | at));
-        batch.push_inlined(&Request {
-            client,
-            timestamp,
-            digest: domains().request(client.0, timestamp.0, &operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation: &operation,
-            operation_at: 0,
-            frame: &operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&domains(), client, timestamp, &operation);
     }
     batch.seal(&domains(), &[0; 8]);
     batch

@@ -126,7 +126,7 @@ fn is_there(tree: &Tree, from: &str, span: &str) -> bool {
 }
 
 /// Returns `target` as seen from the file `from`.
-fn join(from: &str, target: &str) -> String {
+pub(super) fn join(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in target.trim_end_matches('/').split('/') {

@@ -11,7 +11,6 @@ use quorate_service::parallel::{
 };
 use quorate_service::{Access, Context, Executor, Options, Service, Stop, View};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 use crate::effort::Settings;
@@ -82,17 +81,7 @@ fn batches(domains: &Domains, count: u64) -> Vec<Batch> {
         for lane in 0..LANES {
             let client = ClientId::new(lane + 1, 0);
             let operation = [seq.to_le_bytes(), lane.to_le_bytes()].concat();
-            batch.push_inlined(&Request {
-                client,
-                timestamp: Timestamp(seq),
-                digest: domains.request(client.0, seq, &operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation: &operation,
-                operation_at: 0,
-                frame: &operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(domains, client, Timestamp(seq), &operation);
         }
         batch.seal(domains, &seq.to_le_bytes());
         batch

@@ -21,7 +21,6 @@ use quorate_sim::describe::Words;
 use quorate_sim::rng::{Concern, Rng};
 use quorate_sim::swarm::{self, Run};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Digest, Replies, SeqNum, Timestamp};
 
 /// How many handles the clients remember.
@@ -273,17 +272,7 @@ impl Double for Alone {
         let client = ClientId::new(1, 0);
         self.executed += 1;
         let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp: Timestamp(self.executed),
-            digest: domains.request(client.0, self.executed, &framed),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation: &framed,
-            operation_at: 0,
-            frame: &framed,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&domains, client, Timestamp(self.executed), &framed);
         batch.seal(&domains, &[0; 8]);
         let mut replies = Replies::default();
         let done = self.executor.execute(SeqNum(self.executed), &batch, false, &mut replies);

@@ -30,6 +30,10 @@ const FOREGROUND: &[(&str, &str, &str)] = &[
     ("bank up", "--help", "HEALTHY"),
 ];
 
+/// How a mark begins, apart from `stop`.
+const MARKS: &[&str] =
+    &["not run: ", "on ", "stop on ", "dies: ", "writes until the end of this list: ", "again: "];
+
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(100);
 
@@ -78,6 +82,12 @@ impl Block {
     /// Returns whether its lines are commands.
     pub(crate) fn is_console(&self) -> bool {
         matches!(self.language.as_str(), "" | "console" | "sh")
+    }
+
+    /// Returns the comments before it that say nothing to this test, such as one with a typing error.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
+        let known = |mark: &&str| *mark == "stop" || MARKS.iter().any(|start| mark.starts_with(start));
+        self.marks.iter().map(String::as_str).filter(move |mark| !known(mark))
     }
 
     fn mark(&self, start: &str) -> Option<&str> {

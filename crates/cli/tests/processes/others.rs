@@ -9,14 +9,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 use quorate_fs::nfs3::{SetAttr, Stat};
 
 use crate::peer::Peer;
-use crate::support::{Dir, PATIENCE, own_address};
+use crate::support::{Dir, Ended, PATIENCE, own_address};
 use crate::up::Up;
 use crate::users::{NOBODY, as_nobody};
 
@@ -70,8 +70,8 @@ fn h5_no_file_of_a_cluster_is_open_to_others() {
     assert_eq!(reached(), Vec::<PathBuf>::new());
 }
 
-/// H2: through the gateway of `up`, a user of the machine has the rights of that user, and not of the user that a call names. Root, as the
-/// client of a kernel does, acts for everybody.
+/// H2: through the gateway of `up`, a user of the machine has the rights of that user, and not of the user that a call
+/// names. Root, as the client of a kernel does, acts for everybody.
 #[test]
 fn h2_a_user_of_the_machine_is_nobody_else() {
     if !nix::unistd::geteuid().is_root() {
@@ -130,16 +130,6 @@ fn h3_a_web_page_of_somebody_elses_does_nothing() {
         assert!(!said.contains("OK"), "{said}");
     }
     assert_eq!(up.redis("GET k"), "$6\r\nbefore");
-}
-
-/// A process that ends with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Connects from an address of loopback.

@@ -1,13 +1,17 @@
 //! `quorate status`, as a script reads it.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
+use crate::support::{Cluster, Dir, Ended, PATIENCE, own_address, quorate};
 use crate::up::Up;
 
 /// Runs `status --json`: its exit status, what it says of the cluster, and of each replica.
@@ -87,6 +91,28 @@ fn h1_a_blocked_side_channel_is_no_health() {
         let page = String::from_utf8_lossy(&page.stdout).into_owned();
         assert!(page.starts_with("DEGRADED") && page.contains("let TCP through"), "{page}");
     });
+}
+
+/// A watched cluster has little to do for it: at most one operation of each kind in 10 s.
+#[test]
+fn h1_status_watch_orders_little() {
+    let cluster = Cluster::start("watched", &[], "");
+    let root = cluster.dir.join("c");
+    wait_for(&root, "healthy", "ok");
+    let requests = || status(&root).2[0]["requests"].as_u64().unwrap();
+    let (before, begin) = (requests(), Instant::now());
+    let watch = Command::new(env!("CARGO_BIN_EXE_quorate"))
+        .args(["status", "--watch", "--dir", &root])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut watch = Ended(watch.unwrap());
+    let lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    assert!(lines.take(6).all(|line| line.unwrap().contains("  view ")));
+    kill(Pid::from_raw(i32::try_from(watch.0.id()).unwrap()), Signal::SIGINT).unwrap();
+    assert!(watch.0.wait().unwrap().code().is_some(), "Ctrl-C is no failure");
+    // The first `status` was asked before it tried its own three operations.
+    let (more, turns) = (requests() - before, begin.elapsed().as_secs() / 10 + 2);
+    assert!((4..=3 * turns).contains(&more), "{more} requests in 6 lines");
 }
 
 /// The keys that scripts rely on, and the four ways to end.

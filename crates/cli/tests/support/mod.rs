@@ -39,6 +39,16 @@ pub(crate) fn content(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
+/// A process that ends with the test.
+pub(crate) struct Ended(pub(crate) Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Returns an address of loopback that no other test of this machine uses at the time.
 pub(crate) fn own_address() -> IpAddr {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -95,12 +105,17 @@ impl Cluster {
 
     /// As [`Self::start`], but starts none of them yet.
     pub(crate) fn make(name: &str, flags: &[&str], lines: &str) -> Self {
+        Self::make_at(&own_address().to_string(), name, flags, lines)
+    }
+
+    /// The same, on this address.
+    pub(crate) fn make_at(host: &str, name: &str, flags: &[&str], lines: &str) -> Self {
         let dir = Dir::new(name);
-        let (root, host) = (dir.join("c"), own_address().to_string());
+        let root = dir.join("c");
         let settings: Vec<String> = lines.lines().map(|line| line.replace('"', "")).collect();
         let set = settings.iter().filter(|line| !line.is_empty()).flat_map(|line| ["--set", line]);
         let set: Vec<&str> = set.collect();
-        let made = quorate(&[&["init", "--dir", &root, "--host", &host], flags, &set].concat());
+        let made = quorate(&[&["init", "--dir", &root, "--host", host], flags, &set].concat());
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         Self { dir, replicas: (0..4).map(|_| None).collect() }
     }

@@ -24,7 +24,6 @@ use quorate_service::options::Options;
 use quorate_service::page::{Memory, PageStore};
 use quorate_service::{Context, Executor, PageFault, Service, Stop, View};
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
 
 /// Begins an operation of the test's own, which overwrites bytes of the state.
@@ -222,17 +221,7 @@ impl Bench {
         self.batch = Batch::default();
         for operation in operations {
             self.ordered += 1;
-            self.batch.push_inlined(&Request {
-                client,
-                timestamp: Timestamp(self.ordered),
-                digest: self.domains.request(client.0, self.ordered, operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation,
-                operation_at: 0,
-                frame: operation,
-                proof: Proof::Mac,
-            });
+            self.batch.push_operation(&self.domains, client, Timestamp(self.ordered), operation);
         }
         self.time_ns += 1000;
         self.batch.seal(&self.domains, &self.time_ns.to_le_bytes());

@@ -14,7 +14,7 @@ use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use quorate_node::observe::{Watch, metrics, watch};
+use quorate_node::observe::{Board, metrics, watch};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::host;
@@ -30,7 +30,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// The content of the status server.
 pub(super) struct Page {
-    pub(super) watch: Arc<Watch>,
+    pub(super) board: Arc<Board>,
     pub(super) name: String,
     /// This machine's name.
     pub(super) host: String,
@@ -52,7 +52,7 @@ impl Page {
                 "use an address of this machine, or its name\n",
             );
         }
-        let last = self.watch.last();
+        let last = self.board.last();
         match (request.uri().path(), last) {
             ("/", _) => page(),
             ("/healthz", _) => content(StatusCode::OK, TEXT, "ok\n"),
@@ -63,11 +63,9 @@ impl Page {
             ("/api/v1/status" | "/metrics" | "/api/v1/events", None) => {
                 content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the cluster has not been observed yet\n")
             }
-            ("/api/v1/status", Some(last)) => content(
-                StatusCode::OK,
-                JSON,
-                last.to_json(&self.name, self.watch.observer().addresses()).to_string(),
-            ),
+            ("/api/v1/status", Some(last)) => {
+                content(StatusCode::OK, JSON, last.to_json(&self.name, self.board.addresses()).to_string())
+            }
             ("/metrics", Some(last)) => {
                 content(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::text(&last))
             }
@@ -84,7 +82,7 @@ impl Page {
     fn events(&self, request: &Request<Incoming>) -> Response<Content> {
         let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
         let stream = Stream {
-            watch: Arc::clone(&self.watch),
+            board: Arc::clone(&self.board),
             seen: last.unwrap_or(0),
             quiet: SIGN_OF_LIFE,
             tick: Box::pin(sleep(Duration::ZERO)),
@@ -135,7 +133,7 @@ pub(super) enum Content {
 
 /// Events as they happen [HTML, server-sent events].
 pub(super) struct Stream {
-    watch: Arc<Watch>,
+    board: Arc<Board>,
     /// The number of the last event that was sent.
     seen: u64,
     /// The number of intervals without an event.
@@ -146,7 +144,7 @@ pub(super) struct Stream {
 impl Stream {
     /// Returns the events to send now.
     fn news(&mut self) -> Option<Bytes> {
-        let last = self.watch.last()?;
+        let last = self.board.last()?;
         let events: VecDeque<_> = last.events.iter().filter(|event| event.number > self.seen).collect();
         self.quiet += 1;
         let Some(newest) = events.back() else {

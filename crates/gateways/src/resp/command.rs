@@ -89,7 +89,7 @@ fn one(
         _ => {}
     }
     let start = operation.len();
-    let Some(shape) = data::ask(entry.name, words, facts, operation)? else {
+    let Some(shape) = data::ask(entry.name, words, session.database, facts, operation)? else {
         return here(entry.name, words, session, facts, out);
     };
     if session.database > 0 {

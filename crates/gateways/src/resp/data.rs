@@ -1,20 +1,21 @@
 //! Translates commands on data to operations of the store.
 
 use quorate_service::kv::{
-    Asked, Command, Condition, Container, Further, ITEMS_MAX, Items, Life, Operation, Rule, Sort,
+    Asked, Command, Condition, Container, DATABASES, Further, ITEMS_MAX, Items, Life, Operation, Rule, Sort,
 };
 
-use super::decode::number;
-use super::elements;
+use super::decode::{is_infinite, number};
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, refuse, wrong_count};
 use super::reply::{Facts, Sections, Shape};
 use super::script;
+use super::{elements, lists};
 
-/// Appends the operation of a command on data; none if it is not one. The number of words was checked with the table.
+/// Appends the operation of a command on data in the database `here`; none if it is not one. The number of words was checked with the table.
 #[allow(clippy::too_many_lines, reason = "a line for each command")]
 pub(super) fn ask(
     name: &str,
     words: &[&[u8]],
+    here: u8,
     facts: &Facts<'_>,
     operation: &mut Vec<u8>,
 ) -> Result<Option<Shape>, Refusal> {
@@ -42,6 +43,9 @@ pub(super) fn ask(
                 return refuse("ERR decrement would overflow");
             };
             (plain(Operation::Incr { key, by }), Shape::Integer)
+        }
+        "incrbyfloat" if is_infinite(first) => {
+            return refuse("ERR increment would produce NaN or Infinity");
         }
         "incrbyfloat" => (further(Further::AddDecimal { key, by: first }), Shape::Bulk),
         "append" => (plain(Operation::Append { key, suffix: first }), Shape::Integer),
@@ -76,6 +80,31 @@ pub(super) fn ask(
             };
             (further(Further::Overwrite { key, offset, value: second }), Shape::Integer)
         }
+        "setbit" => {
+            let place = bit_place(first)?;
+            let is_set = match second {
+                b"0" => false,
+                b"1" => true,
+                _ => return refuse("ERR bit is not an integer or out of range"),
+            };
+            (further(Further::SetBit { key, place, is_set }), Shape::Integer)
+        }
+        "getbit" => {
+            let place = bit_place(first)?;
+            let byte = i64::from(place / 8);
+            (further(Further::Range { key, start: byte, end: byte }), Shape::Bit { shift: 7 - place % 8 })
+        }
+        "memory" => match (key.eq_ignore_ascii_case(b"USAGE"), rest) {
+            (true, [of]) => (further(Further::Usage { key: of }), Shape::Figure),
+            (true, [of, samples, count]) if samples.eq_ignore_ascii_case(b"SAMPLES") => {
+                integer(count)?;
+                (further(Further::Usage { key: of }), Shape::Figure)
+            }
+            (true, _) => return refuse(SYNTAX),
+            (false, _) => {
+                return refuse("ERR unknown subcommand or wrong number of arguments. Try MEMORY HELP.");
+            }
+        },
         "strlen" => (command(Command::Length { key }), Shape::Integer),
         "del" | "unlink" => (command(Command::Del(Items::keys(all, &mut buffer))), Shape::Integer),
         "exists" | "touch" => (command(Command::Exists(Items::keys(all, &mut buffer))), Shape::Integer),
@@ -91,14 +120,24 @@ pub(super) fn ask(
         "expiretime" => (further(Further::Deadline { key }), Shape::Seconds),
         "pexpiretime" => (further(Further::Deadline { key }), Shape::Integer),
         "persist" => (command(Command::Persist { key }), Shape::Integer),
-        "rename" => {
-            (further(Further::Copy { from: key, to: first, replace: true, remove: true }), Shape::Rename)
-        }
+        "rename" => (
+            further(Further::Copy { from: key, to: first, database: None, replace: true, remove: true }),
+            Shape::Rename,
+        ),
         "renamenx" => {
-            let copy = Further::Copy { from: key, to: first, replace: false, remove: true };
+            let copy = Further::Copy { from: key, to: first, database: None, replace: false, remove: true };
             (further(copy), Shape::Copy { strict: true })
         }
-        "copy" => (further(copy(key, rest)?), Shape::Copy { strict: false }),
+        "copy" => (further(copy(key, rest, here)?), Shape::Copy { strict: false }),
+        "move" => {
+            let database = database(first)?;
+            if database == here {
+                return refuse(SAME);
+            }
+            let moved =
+                Further::Copy { from: key, to: key, database: Some(database), replace: false, remove: true };
+            (further(moved), Shape::Copy { strict: false })
+        }
         "dbsize" => (command(Command::Count), Shape::Size),
         "flushall" | "flushdb" => {
             let how = all.first().copied().unwrap_or(b"sync");
@@ -118,10 +157,21 @@ pub(super) fn ask(
         "scan" => return scan(key, rest, facts, operation).map(Some),
         "watch" => (further(Further::Mark(Items::keys(all, &mut buffer))), Shape::Watch),
         "eval" | "evalsha" => return script::ask(name, key, rest, facts, operation).map(Some),
-        _ => return elements::ask(name, words, facts, operation),
+        _ => {
+            return match elements::ask(name, words, facts, operation)? {
+                None => lists::ask(name, words, operation),
+                shape => Ok(shape),
+            };
+        }
     };
     encode(asked, operation);
     Ok(Some(shape))
+}
+
+/// Reads the place of a bit, which Redis bounds by 512 MiB.
+fn bit_place(word: &[u8]) -> Result<u32, Refusal> {
+    let place = number(word).and_then(|place| u32::try_from(place).ok());
+    place.map_or_else(|| refuse("ERR bit offset is not an integer or out of range"), Ok)
 }
 
 fn encode(asked: Asked<'_>, operation: &mut Vec<u8>) {
@@ -130,6 +180,7 @@ fn encode(asked: Asked<'_>, operation: &mut Vec<u8>) {
         Asked::Command(asked) => asked.encode(operation),
         Asked::Further(asked) => asked.encode(operation),
         Asked::Elements(asked) => asked.encode(operation),
+        Asked::List(asked) => asked.encode(operation),
     }
 }
 
@@ -138,7 +189,8 @@ fn fits(name: &str, key: &[u8], all: &[&[u8]]) -> bool {
     let short = |key: &[u8]| u16::try_from(key.len()).is_ok();
     match name {
         "mset" | "msetnx" => all.len() <= ITEMS_MAX && all.iter().step_by(2).all(|key| short(key)),
-        "set" | "append" | "setnx" | "setex" | "psetex" | "getset" | "setrange" | "incrbyfloat" => short(key),
+        "set" | "append" | "setnx" | "setex" | "psetex" | "getset" | "setrange" | "incrbyfloat" | "lpush"
+        | "rpush" | "lpushx" | "rpushx" | "lset" | "lrem" | "linsert" | "lpos" => short(key),
         "eval" | "evalsha" => all.iter().skip(2).all(|word| short(word)),
         _ => all.len() <= ITEMS_MAX && all.iter().all(|word| short(word)),
     }
@@ -249,24 +301,35 @@ fn expire<'a>(name: &str, key: &'a [u8], rest: &[&[u8]]) -> Result<Further<'a>, 
     Ok(Further::Expire { key, time_ms, since_1970: name.ends_with("at"), rule: Rule(rule) })
 }
 
-/// `COPY from to [REPLACE]`.
-fn copy<'a>(from: &'a [u8], rest: &[&'a [u8]]) -> Result<Further<'a>, Refusal> {
+const SAME: &str = "ERR source and destination objects are the same";
+
+fn database(word: &[u8]) -> Result<u8, Refusal> {
+    match u8::try_from(integer(word)?) {
+        Ok(database) if database < DATABASES => Ok(database),
+        Ok(_) | Err(_) => refuse("ERR DB index is out of range"),
+    }
+}
+
+/// `COPY from to [DB database] [REPLACE]`, in the database `here`.
+fn copy<'a>(from: &'a [u8], rest: &[&'a [u8]], here: u8) -> Result<Further<'a>, Refusal> {
     let Some((to, mut options)) = rest.split_first() else { return wrong_count("copy") };
-    let mut replace = false;
+    let (mut replace, mut other) = (false, None);
     while let Some((option, behind)) = options.split_first() {
         options = behind;
         if option.eq_ignore_ascii_case(b"REPLACE") {
             replace = true;
-        } else if option.eq_ignore_ascii_case(b"DB") && !behind.is_empty() {
-            return refuse("ERR COPY to another database is not supported");
+        } else if let (true, Some((word, behind))) =
+            (option.eq_ignore_ascii_case(b"DB"), behind.split_first())
+        {
+            (other, options) = (Some(database(word)?), behind);
         } else {
             return refuse(SYNTAX);
         }
     }
-    if from == *to {
-        return refuse("ERR source and destination objects are the same");
+    if from == *to && other.is_none_or(|other| other == here) {
+        return refuse(SAME);
     }
-    Ok(Further::Copy { from, to, replace, remove: false })
+    Ok(Further::Copy { from, to, database: other, replace, remove: false })
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
@@ -297,6 +360,7 @@ fn scan(
                     ("string", Sort::String),
                     ("hash", Sort::Made(Container::Hash)),
                     ("set", Sort::Made(Container::Set)),
+                    ("list", Sort::Made(Container::List)),
                 ];
                 let found = sorts.iter().find(|(name, _)| value.eq_ignore_ascii_case(name.as_bytes()));
                 kind = found.map_or(Sort::Any, |(_, kind)| *kind);

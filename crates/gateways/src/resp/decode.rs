@@ -293,6 +293,12 @@ pub fn number(text: &[u8]) -> Option<i64> {
     if canonical { std::str::from_utf8(text).ok()?.parse().ok() } else { None }
 }
 
+/// Returns whether a decimal number is none but infinity.
+pub(super) fn is_infinite(word: &[u8]) -> bool {
+    let sign = word.strip_prefix(b"-").or_else(|| word.strip_prefix(b"+")).unwrap_or(word);
+    sign.eq_ignore_ascii_case(b"inf") || sign.eq_ignore_ascii_case(b"infinity")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use quorate_pbft::Config;
 use quorate_service::kv::Kv;
 use quorate_service::{Executor, Options};
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Cluster, ClusterId, Replies, SeqNum, Timestamp};
 
 use super::command::parse;
@@ -126,17 +125,7 @@ impl Desk {
         }
         let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32])).domains();
         let mut batch = Batch::default();
-        batch.push_inlined(&Request {
-            client,
-            timestamp,
-            digest: domains.request(client.0, timestamp.0, operation),
-            flags: RequestFlags::default(),
-            replier: None,
-            operation,
-            operation_at: 0,
-            frame: operation,
-            proof: Proof::Mac,
-        });
+        batch.push_operation(&domains, client, timestamp, operation);
         batch.seal(&domains, &self.time_ns.to_le_bytes());
         let (seq, mut replies) = (self.executor.last_executed().next(), Replies::new());
         self.executor.execute(seq, &batch, false, &mut replies).unwrap();

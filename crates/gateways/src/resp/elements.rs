@@ -2,9 +2,9 @@
 
 use quorate_service::kv::{Container, Elements, ITEMS_MAX, Items, Verb};
 
-use super::decode::number;
+use super::decode::{is_infinite, number};
 use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
-use super::reply::{Facts, Shape};
+use super::reply::{Facts, Property, Shape};
 
 /// Appends the operation of a command; none if it is not one on hashes or sets. The number of words was checked with
 /// the table.
@@ -19,6 +19,19 @@ pub(super) fn ask(
     let mut asked = Plan { key, number: 0, names: rest, is_pairs: false };
     let (kind, verb, shape) = match name {
         "type" => (Container::Hash, Verb::Kind, Shape::Kind),
+        "object" => {
+            let properties = [
+                ("encoding", Property::Encoding),
+                ("refcount", Property::References),
+                ("idletime", Property::IdleTime),
+            ];
+            let known = properties.iter().find(|(name, _)| key.eq_ignore_ascii_case(name.as_bytes()));
+            let (Some((_, property)), [key]) = (known, rest) else {
+                return refuse("ERR unknown subcommand or wrong number of arguments. Try OBJECT HELP.");
+            };
+            (asked.key, asked.names) = (key, &[]);
+            (Container::Hash, Verb::Kind, Shape::Object(*property))
+        }
         "hset" | "hmset" | "hsetnx" => {
             if rest.len() % 2 != 0 {
                 return wrong_count(name);
@@ -40,6 +53,9 @@ pub(super) fn ask(
             asked.number = integer(rest.get(1).copied().unwrap_or_default())?;
             asked.names = &rest[..1];
             (Container::Hash, Verb::Increase, Shape::Integer)
+        }
+        "hincrbyfloat" if rest.get(1).is_some_and(|by| is_infinite(by)) => {
+            return refuse("ERR value is NaN or Infinity");
         }
         "hincrbyfloat" => {
             asked.is_pairs = true;
@@ -145,6 +161,13 @@ fn random(name: &str, key: &[u8], rest: &[&[u8]], operation: &mut Vec<u8>) -> Re
         }
         _ => return refuse(SYNTAX),
     };
+    if number == i64::MIN && !is_pop {
+        let most = i64::MAX;
+        return refuse(format!("ERR value is out of range, value must between -{most} and {most}"));
+    }
+    if with_values && number.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
+        return refuse("ERR value is out of range");
+    }
     if is_pop && number < 0 {
         return refuse("ERR value is out of range, must be positive");
     }

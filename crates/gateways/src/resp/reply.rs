@@ -57,6 +57,8 @@ pub(super) enum Shape {
     Bulk,
     /// A number.
     Integer,
+    /// A number or nil.
+    Figure,
     /// SETNX: a number, 1 if it was done.
     Flag,
     /// RENAME: a status, or an error if there is no such key.
@@ -65,9 +67,13 @@ pub(super) enum Shape {
     Copy { strict: bool },
     /// TYPE: a status.
     Kind,
+    /// OBJECT: an encoding or a number; nil if there is no such key.
+    Object(Property),
+    /// GETBIT: a bit of the one byte that was asked for.
+    Bit { shift: u32 },
     /// The first of many values, or nil.
     First,
-    /// The first of many numbers.
+    /// The first of many numbers, or nil.
     FirstInteger,
     /// Numbers.
     Integers,
@@ -89,10 +95,22 @@ pub(super) enum Shape {
     Seconds,
     /// Values, each of which may be nil.
     List,
+    /// Values, or nil instead of an array.
+    ListOrNil,
+    /// LSET: a status, or an error if there is no such place or key.
+    Placed,
     /// The first of the store's sizes.
     Size,
     /// The text of INFO.
     Info(Sections),
+}
+
+/// What OBJECT asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Property {
+    Encoding,
+    References,
+    IdleTime,
 }
 
 /// What a reply to a command needs, in addition to the answer.
@@ -156,23 +174,35 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
             // The session takes the mark of WATCH.
             encode::status(out, "OK");
         }
-        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk) => encode::nil(out, version),
+        (Answer::Nil, Shape::Set | Shape::SetGet | Shape::Bulk | Shape::First | Shape::Figure) => {
+            encode::nil(out, version);
+        }
+        (Answer::Nil, Shape::ListOrNil) => encode::no_array(out, version),
+        (Answer::Value(b"0"), Shape::Placed) => encode::error(out, b"ERR index out of range"),
+        (Answer::Value(b"-1"), Shape::Placed) => encode::error(out, b"ERR no such key"),
         (Answer::Value(value), Shape::Bulk | Shape::SetGet) => encode::bulk(out, value),
-        (Answer::Value(text), Shape::Integer | Shape::Copy { .. }) => encode::integer(out, number(text)?),
+        (Answer::Value(text), Shape::Integer | Shape::Figure | Shape::Copy { .. }) => {
+            encode::integer(out, number(text)?);
+        }
         (Answer::Done, Shape::Flag) => encode::integer(out, 1),
         (Answer::Nil, Shape::Flag | Shape::Copy { strict: false }) => encode::integer(out, 0),
         (Answer::Nil, Shape::Rename | Shape::Copy { strict: true }) => {
             encode::error(out, b"ERR no such key");
         }
+        (Answer::Value(byte), Shape::Bit { shift }) => {
+            encode::integer(out, i64::from(byte.first().copied().unwrap_or(0) >> shift & 1));
+        }
+        (Answer::Value(kind), Shape::Object(property)) => object(kind, property, version, out)?,
         (Answer::Value(kind), Shape::Kind) => encode::status(out, std::str::from_utf8(kind).ok()?),
-        (Answer::Value(_), Shape::Status) => encode::status(out, "OK"),
+        (Answer::Value(_), Shape::Status | Shape::Placed) => encode::status(out, "OK"),
         (Answer::Many(values), Shape::First | Shape::FirstInteger) => {
             match values.iter().next().map(Answer::decode) {
                 Some(Ok(Answer::Value(text))) if form.shape == Shape::FirstInteger => {
                     encode::integer(out, number(text)?);
                 }
                 Some(Ok(Answer::Value(value))) => encode::bulk(out, value),
-                None | Some(Ok(Answer::Nil)) if form.shape == Shape::First => encode::nil(out, version),
+                None => encode::nil(out, version),
+                Some(Ok(Answer::Nil)) if form.shape == Shape::First => encode::nil(out, version),
                 _ => return None,
             }
         }
@@ -212,7 +242,7 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
             let ms = number(text)?;
             encode::integer(out, if ms < 0 { ms } else { ms.saturating_add(500) / 1000 });
         }
-        (Answer::Many(values), Shape::List) => {
+        (Answer::Many(values), Shape::List | Shape::ListOrNil) => {
             encode::array(out, values.iter().count());
             for value in values.iter() {
                 match Answer::decode(value).ok()? {
@@ -235,6 +265,26 @@ fn shaped(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) -> Op
             }
         }
         _ => return None,
+    }
+    Some(())
+}
+
+/// Appends what OBJECT says of a value of this kind. The store has one encoding for each kind: the general one of Redis.
+fn object(kind: &[u8], property: Property, version: Version, out: &mut Vec<u8>) -> Option<()> {
+    let encoding = match kind {
+        b"none" => {
+            encode::nil(out, version);
+            return Some(());
+        }
+        b"string" => "raw",
+        b"hash" | b"set" => "hashtable",
+        b"list" => "quicklist",
+        _ => return None,
+    };
+    match property {
+        Property::Encoding => encode::bulk(out, encoding.as_bytes()),
+        Property::References => encode::integer(out, 1),
+        Property::IdleTime => encode::integer(out, 0),
     }
     Some(())
 }
@@ -266,7 +316,7 @@ fn refusal(failure: Failure, name: &str) -> String {
         Failure::WrongKind => "WRONGTYPE Operation against a key holding the wrong kind of value",
         Failure::TooManyElements => {
             return format!(
-                "TOOLARGE a hash or set has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX}"
+                "TOOLARGE a hash, set or list has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX}"
             );
         }
         Failure::KeyTooLong if name.starts_with('h') => "ERR key or field too long",

@@ -274,12 +274,9 @@ fn no_such<T>(command: &str, known: &[&str], what: &[u8]) -> Result<T, Refusal> 
     Err(text)
 }
 
-/// `CONFIG GET name ...`: the few settings that tools read.
+/// `CONFIG GET name ...`: the few settings that tools read. `CONFIG SET`: see [`set`].
 fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>) -> Result<(), Refusal> {
     let [what, names @ ..] = rest else { return wrong_count("config") };
-    if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
-        return no_such("config", &["get"], what);
-    }
     let connections = facts.connections_max.to_string();
     let settings = [
         ("databases", "16"),
@@ -290,6 +287,12 @@ fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>
         ("save", ""),
         ("timeout", "0"),
     ];
+    if what.eq_ignore_ascii_case(b"SET") && !names.is_empty() {
+        return set(names, &settings, out);
+    }
+    if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
+        return no_such("config", &["get", "set"], what);
+    }
     let is_asked =
         |name: &str| names.iter().any(|asked| matches(&asked.to_ascii_lowercase(), name.as_bytes()));
     let found: Vec<_> = settings.into_iter().filter(|(name, _)| is_asked(name)).collect();
@@ -298,6 +301,29 @@ fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>
         encode::bulk(out, name.as_bytes());
         encode::bulk(out, value.as_bytes());
     }
+    Ok(())
+}
+
+/// `CONFIG SET name value ...`: accepts what is set already, and the thresholds of memory layouts, which nobody can tell
+/// from the replies. The store has no such layouts.
+fn set(pairs: &[&[u8]], settings: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    if !pairs.len().is_multiple_of(2) {
+        return wrong_count("config|set");
+    }
+    for pair in pairs.chunks(2) {
+        let (name, value) = (pair[0].to_ascii_lowercase(), pair[1]);
+        let is_layout = ["hash-max-", "list-max-", "list-compress-", "set-max-", "zset-max-"]
+            .iter()
+            .any(|layout| name.starts_with(layout.as_bytes()));
+        let is_set = |(known, now): &(&str, &str)| known.as_bytes() == name && now.as_bytes() == value;
+        if !is_layout && !settings.iter().any(is_set) {
+            let mut text = b"ERR Unknown option or number of arguments for CONFIG SET - '".to_vec();
+            text.extend(pair[0].iter().take(128));
+            text.push(b'\'');
+            return Err(text);
+        }
+    }
+    encode::status(out, "OK");
     Ok(())
 }
 

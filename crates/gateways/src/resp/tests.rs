@@ -27,6 +27,52 @@ fn read_transcript(text: &str) -> Vec<(&str, &str)> {
     pairs.map(|pair| (pair[0].strip_prefix("> ").unwrap(), pair[1].strip_prefix("< ").unwrap())).collect()
 }
 
+/// A command on lists.
+pub(super) fn on_list(random: &mut Random, k: &str, k2: &str, v: &str, v2: &str) -> String {
+    let place = random.pick(&["0", "1", "-1", "2", "-2", "7", "-7", "100", "z", "9223372036854775807"]);
+    let place2 = random.pick(&["0", "-1", "-1", "2", "-2", "5", "-9223372036854775808"]);
+    let end = random.pick(&["LEFT", "RIGHT", "left", "DOWN"]);
+    let end2 = random.pick(&["LEFT", "RIGHT", "Right"]);
+    match random.below(19) {
+        0 | 1 => format!("LPUSH {k} {v} {v2}"),
+        2 | 3 => format!("RPUSH {k} {v} {v2} {v}"),
+        4 => format!("LPUSHX {k} {v}"),
+        5 => format!("RPUSHX {k} {v} {v2}"),
+        6 => format!("LPOP {k}{}", random.pick(&["", " 2", " 0", " -1", " x", " 100", " 1 1"])),
+        7 => format!("RPOP {k}{}", random.pick(&["", " 2", " 0"])),
+        8 => format!("LLEN {k}"),
+        9 => format!("LRANGE {k} {place} {place2}"),
+        // Redis looks at the key before it looks at these places.
+        10 => format!("LINDEX {k} {place2}"),
+        11 => format!("LSET {k} {place2} {v}"),
+        12 => format!("LINSERT {k} {} {v} {v2}", random.pick(&["BEFORE", "after", "AFTER", "AT"])),
+        13 => format!("LREM {k} {place} {v}"),
+        14 => format!("LTRIM {k} {} {place2}", random.pick(&["0", "1", "-3", "-2", "x"])),
+        15 => format!("RPOPLPUSH {k} {k2}"),
+        16 => format!("LMOVE {k} {k2} {end} {end2}"),
+        17 => format!(
+            "LPOS {k} {v}{}",
+            random.pick(&[
+                "",
+                " RANK 1",
+                " RANK -1",
+                " RANK 2 COUNT 0",
+                " COUNT 2",
+                " COUNT 0 RANK -2",
+                " MAXLEN 2",
+                " RANK -1 MAXLEN 1",
+                " RANK 0",
+                " COUNT -1",
+                " MAXLEN -1",
+                " MAXLEN 0 COUNT 3",
+                " RANK",
+                " FOO 1"
+            ])
+        ),
+        _ => format!("LRANGE {k} 0 -1"),
+    }
+}
+
 /// INFO says how many requests the gateway has sent to the cluster, and how many of them again.
 #[test]
 fn info_counts_the_requests_to_the_cluster() {

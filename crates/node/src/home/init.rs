@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,8 @@ use quorate_wire::{Cluster, Principal, ReplicaId};
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{Members, client_identity, client_name};
 use crate::home::secret;
-use crate::home::settings::{self, ServiceName, Settings, is_of_replicas, is_shared, shared_section};
+use crate::home::settings::{self, ServiceName, Settings, is_shared, shared_section};
+use crate::net::names;
 use crate::storage;
 
 /// The port of the first replica on a host.
@@ -52,10 +53,8 @@ pub struct NewCluster {
     pub client_hosts: Vec<Host>,
     /// The replicated service.
     pub service: ServiceName,
-    /// Other settings with their values, for all replicas. Those that all nodes must have alike are for the clients, too.
+    /// Other settings with their values as in a file, for all nodes that have them.
     pub chosen: Vec<(&'static str, String)>,
-    /// Other settings with their values, for all nodes that have them.
-    pub for_all: Vec<(&'static str, String)>,
 }
 
 /// A machine, optionally with a port. In text, a name stands for its address at that time.
@@ -81,12 +80,9 @@ impl std::str::FromStr for Host {
         if let Ok(ip) = text.parse() {
             return Ok(Self { ip, port: None });
         }
-        let first = |found: std::io::Result<std::vec::IntoIter<SocketAddr>>| found.ok()?.next();
-        if let Some(address) = text.parse().ok().or_else(|| first(text.to_socket_addrs())) {
-            return Ok(Self { ip: address.ip(), port: Some(address.port()) });
-        }
-        let found = first((text, 0).to_socket_addrs()).map(|address| Self { ip: address.ip(), port: None });
-        found.ok_or_else(|| {
+        let place = names::resolve(text).map(|address| (address.ip(), Some(address.port())));
+        let place = place.or_else(|| Some((names::resolve(&format!("{text}:0"))?.ip(), None)));
+        place.map(|(ip, port)| Self { ip, port }).ok_or_else(|| {
             "expected IP, IP:PORT or a name, such as 10.0.0.1, 10.0.0.1:7000 or node1".to_owned()
         })
     }
@@ -111,7 +107,6 @@ impl NewCluster {
             client_hosts: Vec::new(),
             service: ServiceName::KV,
             chosen: Vec::new(),
-            for_all: Vec::new(),
         }
     }
 
@@ -125,7 +120,7 @@ impl NewCluster {
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster)?);
         check_places(&replicas, &clients)?;
-        self.check_settings(cluster)?;
+        settings::check(cluster, &self.given()).map_err(|trouble| trouble.at("--set"))?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
             return Err(NodeError::new(NodeErrorKind::Occupied, what)
@@ -150,18 +145,10 @@ impl NewCluster {
         made.map(|()| Made { replicas, clients })
     }
 
-    /// Returns the chosen settings that all nodes have alike.
-    fn shared(&self) -> Vec<(&'static str, String)> {
+    /// Returns all settings that are given a value.
+    fn given(&self) -> Vec<(&'static str, String)> {
         let service = ("service", format!("\"{}\"", self.service.name()));
-        let chosen = self.for_all.iter().chain(&self.chosen).filter(|(key, _)| is_shared(key));
-        [service].into_iter().chain(chosen.cloned()).collect()
-    }
-
-    /// Checks that nodes with the chosen settings would start.
-    fn check_settings(&self, cluster: Cluster) -> Result<(), NodeError> {
-        let given = self.for_all.iter().chain(&self.chosen);
-        let of_protocol = given.map(|(key, value)| (*key, value.trim_matches('"')));
-        settings::check(cluster, of_protocol).map_err(|trouble| trouble.at("--set"))
+        [service].into_iter().chain(self.chosen.iter().cloned()).collect()
     }
 
     fn replicas(&self, cluster: Cluster) -> Result<Vec<SocketAddr>, NodeError> {
@@ -239,7 +226,7 @@ impl NewCluster {
             clients: BTreeMap::new(),
             administrators: administrators(self.clients),
             added: BTreeMap::new(),
-            settings: shared_section(&self.shared()),
+            settings: shared_section(&self.given()),
         };
         for id in cluster.replicas() {
             make_private_dir(&replica_dir(draft, id))?;
@@ -254,6 +241,8 @@ impl NewCluster {
             members.clients.insert(u64::from(number), secret::create(&keys.join("client.key"))?);
         }
         let text = members.text();
+        let mut chosen = self.chosen.clone();
+        chosen.retain(|(key, _)| !is_shared(key));
         let mut settings =
             Settings::new(cluster, members.cluster_id(), SocketAddr::from(([0; 4], 0)), replicas.to_vec());
         settings.clients = (0..).zip(clients.iter().copied()).collect();
@@ -261,16 +250,15 @@ impl NewCluster {
         let all = addresses.chain((0..).map(client_identity).zip(clients));
         for (own, address) in all {
             settings.listen = *address;
-            let (dir, title, chosen) = match own {
+            let (dir, title) = match own {
                 Principal::Replica(id) => {
                     let title = format!("replica {} of {} (f = {})", id.0, cluster.n(), self.f);
-                    let chosen = self.chosen.iter().chain(&self.for_all);
-                    (replica_dir(draft, id), title, own_keys(chosen, |_| true))
+                    (replica_dir(draft, id), title)
                 }
                 Principal::Client(id) => {
                     let number = id.principal() - 1;
                     let title = format!("client {number} of a cluster of {} replicas", cluster.n());
-                    (client_dir(draft, number), title, own_keys(&self.for_all, |key| !is_of_replicas(key)))
+                    (client_dir(draft, number), title)
                 }
             };
             write_file(&dir.join("node.toml"), &settings.example(own, &title, &chosen))?;
@@ -281,14 +269,6 @@ impl NewCluster {
         }
         Ok(())
     }
-}
-
-/// Returns the settings that are not in `cluster.toml`, and that a node has.
-fn own_keys<'a>(
-    chosen: impl IntoIterator<Item = &'a (&'static str, String)>,
-    has: fn(&str) -> bool,
-) -> Vec<(&'static str, String)> {
-    chosen.into_iter().filter(|(key, _)| !is_shared(key) && has(key)).cloned().collect()
 }
 
 /// Sees that every node has a place of its own.
@@ -383,7 +363,9 @@ mod tests {
         assert!(host.ip.is_loopback() && host.port == Some(7100));
         assert_eq!("localhost".parse::<Host>().unwrap().port, None);
         assert_eq!("::1".parse::<Host>().unwrap().address().to_string(), "[::1]:7000");
-        assert!("no.such.invalid".parse::<Host>().is_err());
+        for text in ["no.such.invalid", "7000", "10.0.1", "10.0.1:7000"] {
+            assert!(text.parse::<Host>().is_err(), "{text}");
+        }
     }
 
     /// M7: the clients that `up` runs its gateways, its status page and its mounts as are 0, 1 and 4.

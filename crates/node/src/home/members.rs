@@ -67,7 +67,7 @@ pub struct Members {
 }
 
 /// The head of the section of the settings.
-const SETTINGS: &str = "\n[settings]\n";
+const SETTINGS: &str = "[settings]";
 
 /// The default administrators.
 const ADMINISTRATORS: [u64; 4] = [0, 1, 2, 3];
@@ -177,8 +177,11 @@ impl Members {
 
     fn parse(source: &str) -> Result<Self, NodeError> {
         let damaged = |what: String| NodeError::new(NodeErrorKind::Unreadable, what);
-        let table = DeTable::parse(source)
-            .map_err(|error| damaged(format!("cannot be parsed: {}", error.message())))?;
+        let table = DeTable::parse(source).map_err(|error| {
+            let before = source.get(..error.span().map_or(0, |span| span.start)).unwrap_or(source);
+            let line = before.matches('\n').count() + 1;
+            damaged(format!("line {line} cannot be parsed: {}", error.message()))
+        })?;
         let table = table.get_ref();
         let integer = |key: &str| Some(table.get(key)?.get_ref().as_integer()?.as_str().to_owned());
         let format = integer("format").ok_or_else(|| damaged("the key `format` is missing".to_owned()))?;
@@ -238,11 +241,10 @@ impl Members {
                 Some(drawn.ok_or_else(|| damaged("`drawn` is not 64 hexadecimal digits".to_owned()))?)
             }
         };
-        let section = source.split_once(SETTINGS).map(|(_, rest)| format!("[settings]\n{rest}"));
-        if section.is_none() && table.contains_key("settings") {
+        let settings = section_of_settings(source);
+        if settings.is_empty() && table.contains_key("settings") {
             return Err(damaged("`[settings]` does not stand on a line of its own".to_owned()));
         }
-        let settings = section.unwrap_or_default();
         let members = Self { cluster, drawn, replicas, clients, administrators, added, settings };
         let said = table.get("founders").and_then(|value| value.get_ref().as_str());
         if table.contains_key("administrators") != said.is_some()
@@ -259,6 +261,14 @@ impl Members {
         }
         Ok(members)
     }
+}
+
+/// Returns the section of the settings as it stands in the file, up to the next section.
+fn section_of_settings(source: &str) -> String {
+    let mut lines = source.lines().skip_while(|line| line.trim() != SETTINGS);
+    let head = lines.next();
+    let own = lines.take_while(|line| !line.trim_start().starts_with('['));
+    head.into_iter().chain(own).flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]
@@ -312,6 +322,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(Members::parse(&members().text()).unwrap(), members());
+        // The section may be moved, and may come from an editor that ends lines in another way.
+        let text = members().text();
+        let (before, section) = text.split_at(text.find(SETTINGS).unwrap());
+        let moved = before.replace("[clients]", &format!("{section}  [clients]"));
+        let moved = Members::parse(&moved).unwrap();
+        assert_eq!(moved, members());
+        assert_eq!(Members::parse(&moved.text()).unwrap(), members());
+        assert_eq!(Members::parse(&text.replace('\n', "\r\n")).unwrap(), members());
+        let broken = Members::parse(&text.replace("window = 2048", "window = ")).unwrap_err();
+        let line = 1 + text.lines().position(|line| line.starts_with("window")).unwrap();
+        assert!(broken.what.starts_with(&format!("line {line} cannot be parsed: ")), "{broken}");
         assert_eq!(client_number("client-12"), Some(12));
         assert_eq!(client_number("client-012"), None);
         assert_eq!(client_identity(0).as_client().to_string(), "c0");

@@ -25,12 +25,21 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 ///
 /// The machine has no source of randomness.
-pub(crate) fn entropy() -> Result<[u8; 32], NodeError> {
+pub(crate) fn entropy<const N: usize>() -> Result<[u8; N], NodeError> {
     let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 32];
+    let mut bytes = [0; N];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| NodeError::unreadable(path, &error))?;
     Ok(bytes)
+}
+
+/// Returns a random number, as [`entropy`].
+///
+/// # Errors
+///
+/// As [`entropy`].
+pub(crate) fn number() -> Result<u64, NodeError> {
+    entropy().map(u64::from_le_bytes)
 }
 
 /// Reads a file that somebody has written: of a size that such a file has, and no pipe or device, which may never end.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use quorate_wire::ClusterId;
@@ -23,6 +23,7 @@ use self::value::Value;
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::members::{client_name, client_number};
 use crate::home::secret;
+use crate::net::names;
 pub use crate::services::ServiceName;
 
 mod exports;
@@ -56,26 +57,26 @@ impl Settings {
         cluster: Cluster,
         cluster_id: ClusterId,
     ) -> Result<Self, NodeError> {
+        let is_replica = matches!(own, Principal::Replica(_));
         let table = file.table_of_all()?;
         let replicas = file.replicas(table.get_ref(), cluster)?;
         let listen = file.listen(table.get_ref())?;
         let mut settings = Self::new(cluster, cluster_id, listen, replicas);
         if let Some(section) = shared.table_of_all()?.get_ref().get("settings") {
             for (name, value) in shared.table("settings", section)? {
-                shared.set(&mut settings, name, value, Principal::Replica(quorate_wire::ReplicaId(0)))?;
+                shared.set(&mut settings, name, value, |key| key.shared)?;
             }
         }
         for (name, value) in table.get_ref() {
             match name.get_ref().as_ref() {
                 "listen" | "replicas" => {}
-                "clients" if matches!(own, Principal::Replica(_)) => {
+                "clients" if is_replica => {
                     settings.clients = file.clients(value)?;
                 }
-                _ => file.set(&mut settings, name, value, own)?,
+                _ => file.set(&mut settings, name, value, |key| is_replica || !key.replicas_only)?,
             }
         }
-        if let Err(error) = settings.config.check() {
-            let (key, what) = given::broken_rule(&error);
+        if let Err((key, what)) = given::rules(&settings) {
             let place = file.line_of(&key).or_else(|| shared.line_of(&key));
             let place = place.unwrap_or_else(|| file.path.display().to_string());
             return Err(NodeError::new(NodeErrorKind::Rule, what).at(place));
@@ -91,7 +92,7 @@ impl Settings {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "# {title}\n# A key in a comment has its default value. Settings that all nodes must have alike are in cluster.toml.\n\n\
+            "# {title}\n# A key in a comment has its default value. Settings that must be the same on all nodes are in cluster.toml.\n\n\
              # The address that this node listens on: UDP, and for replicas also TCP on the same port.\nlisten = \"{}\"\n",
             self.listen
         );
@@ -136,11 +137,6 @@ pub(crate) fn shared_section(chosen: &[(&str, String)]) -> String {
 /// Returns whether all nodes must have this key of `node.toml` alike.
 pub(crate) fn is_shared(name: &str) -> bool {
     KEYS.iter().any(|key| key.name == name && key.shared)
-}
-
-/// Returns whether only replicas have this key of `node.toml`.
-pub(crate) fn is_of_replicas(name: &str) -> bool {
-    KEYS.iter().any(|key| key.name == name && key.replicas_only)
 }
 
 /// The file, for errors with a line.
@@ -201,10 +197,8 @@ impl File<'_> {
     }
 
     fn address(&self, key: &str, value: &TomlValue<'_>) -> Result<SocketAddr, NodeError> {
-        let text = value.get_ref().as_str();
         // A name stands for its address at the start.
-        let resolved = |text: &str| text.to_socket_addrs().ok()?.next();
-        text.and_then(|text| text.parse().ok().or_else(|| resolved(text))).ok_or_else(|| {
+        value.get_ref().as_str().and_then(names::resolve).ok_or_else(|| {
             let what = format!("invalid value for `{key}`");
             self.trouble(
                 NodeErrorKind::Value,
@@ -262,19 +256,23 @@ impl File<'_> {
         Ok(clients)
     }
 
-    /// Sets one key to its value.
+    /// Sets one key to its value, if the file `may` have it.
     fn set(
         &self,
         settings: &mut Settings,
         name: &Spanned<std::borrow::Cow<'_, str>>,
         value: &TomlValue<'_>,
-        own: Principal,
+        may: impl Fn(&Key) -> bool,
     ) -> Result<(), NodeError> {
         let typed = name.get_ref().as_ref();
-        let mut keys = KEYS.iter().filter(|key| matches!(own, Principal::Replica(_)) || !key.replicas_only);
-        let Some(key) = keys.find(|key| key.name == typed) else {
+        let Some(key) = KEYS.iter().find(|key| key.name == typed && may(key)) else {
             let what = format!("unknown key `{typed}`");
             let note = match nearest(typed) {
+                Some(key) if key.name == typed && key.shared => "a setting for cluster.toml".to_owned(),
+                Some(key) if key.name == typed => {
+                    let who = if key.replicas_only { "replica" } else { "node" };
+                    format!("a setting of each {who}, for its node.toml")
+                }
                 Some(key) => {
                     format!("did you mean `{}`? ({}, default {})", key.name, key.takes, key.default)
                 }

@@ -99,6 +99,8 @@ fn second_number(line: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const US: u64 = 1_000;
@@ -112,6 +114,20 @@ mod tests {
             now += took;
         }
         now
+    }
+
+    /// A thread may work or sleep between two yields, and need not say so.
+    #[test]
+    fn only_the_yields_of_a_thread_are_measured() {
+        let is_crowded_after_a_pause = || {
+            let mut crowd = Crowd::default();
+            crowd.make_room(0);
+            std::thread::sleep(Duration::from_millis(20));
+            crowd.make_room(0);
+            crowd.is_here(10 * MS)
+        };
+        // On a busy machine the yields themselves may be long.
+        assert!((0..50).any(|_| !is_crowded_after_a_pause()));
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Which user has the other end of a TCP connection, as the kernel knows it. Within one machine nobody can claim to be
 //! somebody else.
 //!
-//! The kernel is asked over netlink for the one socket with the connection's addresses the other way round (`sock_diag`).
-//! It answers for sockets in its own network namespace, listening ones and closed ones among them; only a connection
-//! counts that some process still holds.
+//! The kernel is asked over netlink (`sock_diag`) for the one socket with the connection's addresses the other way
+//! round. It answers for sockets in its own network namespace, listening ones and closed ones among them; only a
+//! connection counts that some process still holds. Where the kernel cannot be asked, it knows nobody.
+//!
+//! The port of a connection that has been reset may be another user's by now. So what came over a connection may not be
+//! believed once it has been reset, even if it was sent before.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -24,8 +27,8 @@ const IPPROTO_TCP: u8 = 6;
 /// The state of a connection whose two ends are open.
 const ESTABLISHED: u8 = 1;
 
-/// Returns the user whose process holds the other end of an open connection between `own` and `peer`. None: no process of
-/// this network namespace does.
+/// Returns the user whose process holds the other end of an open connection between `own` and `peer`. None: no process
+/// of this network namespace does.
 pub fn user_of(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     // A socket of version 6 that speaks version 4 is found by the addresses of version 4.
     let (from, to) = (SocketAddr::new(peer.ip().to_canonical(), peer.port()), own.ip().to_canonical());
@@ -96,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// H2: the kernel knows who holds the other end; a closed end would be root's by what it says, and counts for nobody.
+    /// H2: the kernel knows who holds the other end. Of a closed end it says that it is root's: that counts for nobody.
     #[test]
     fn h2_the_kernel_knows_the_user_of_the_other_end() {
         for ip in ["127.0.0.1:0", "[::1]:0"] {

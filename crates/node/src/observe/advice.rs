@@ -35,12 +35,17 @@ impl Advice {
 pub fn advice(picture: &Picture, addresses: &[SocketAddr]) -> Vec<Advice> {
     let mut all: Vec<Advice> = whole(picture, addresses).into_iter().collect();
     let halted_by = |word| picture.needed() > 0 && word == Word::Silent;
-    // The gravest first, as the words are ordered.
     let mut replicas: Vec<&Health> =
         picture.replicas.iter().filter(|health| health.word != Word::Ok && !halted_by(health.word)).collect();
     replicas.sort_by_key(|health| std::cmp::Reverse(gravity(health.word)));
     all.extend(replicas.into_iter().map(|health| of_replica(health, picture, addresses)));
-    if picture.outcomes.large == Some(ProbeOutcome::Silence) {
+    // If writes time out too, the cause is above.
+    let times_out = |outcome| outcome == Some(ProbeOutcome::Silence);
+    let writes = !times_out(picture.outcomes.ordered);
+    if writes && times_out(picture.outcomes.read_only) {
+        all.push(Advice::new("reads time out: check the load and the network of the replicas"));
+    }
+    if writes && times_out(picture.outcomes.large) {
         let what = "large operations time out: let TCP through to the ports of all replicas, as well as UDP";
         all.push(Advice::new(what));
     }
@@ -51,11 +56,13 @@ pub fn advice(picture: &Picture, addresses: &[SocketAddr]) -> Vec<Advice> {
                 .run("quorate explain Q063"),
         );
     }
+    if picture.refuses_observer() {
+        let what = "the client that observes gets no further lane: `client_lanes_max` may be the bound";
+        all.push(Advice::new(what).run("quorate explain Q063"));
+    }
     let is_over = |last: u64| picture.now_s.saturating_sub(last) > FRESH_S;
     if all.is_empty() && picture.evidence.iter().any(|item| is_over(item.last)) {
-        all.push(Advice::new(
-            "the evidence below is history: it no longer counts, and nothing has to be done",
-        ));
+        all.push(Advice::new("the evidence is history: it no longer counts, and nothing has to be done"));
     }
     all
 }

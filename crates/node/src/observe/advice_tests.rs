@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::super::model::judge;
 use super::super::model::tests::{Is, reading};
+use super::super::model::{Reading, judge};
+use super::super::probe::ProbeOutcomes;
 use super::*;
 
 fn said(is: &[Is]) -> Vec<String> {
@@ -45,7 +46,7 @@ fn every_verdict_says_what_it_means_and_what_helps() {
             &["more than f = 1 replicas contradict the others", "r0 answers", "r1 has another state"],
         ),
         (&[Well, Well, Rejoining, Well], &["r2 has the state, and votes after"]),
-        (&[Well, Well, Well, Seen(Class::WrongReplies, 300)], &["the evidence below is history"]),
+        (&[Well, Well, Well, Seen(Class::WrongReplies, 300)], &["the evidence is history"]),
     ] {
         let said = said(is);
         assert_eq!(said.len(), starts.len(), "{is:?}: {said:#?}");
@@ -53,6 +54,31 @@ fn every_verdict_says_what_it_means_and_what_helps() {
             assert!(said.starts_with(start), "{is:?}: {said:#?}");
         }
     }
+}
+
+/// Only of a healthy cluster nothing is said, apart from history. What is not served is said once.
+#[test]
+fn whatever_is_not_served_has_advice() {
+    use ProbeOutcome::{NoPlace, Served, Silence};
+    const KINDS: [Option<ProbeOutcome>; 4] = [None, Some(Served), Some(NoPlace), Some(Silence)];
+    let of = |outcomes, is: &[Is]| advice(&judge(Reading { outcomes, ..reading(is) }), &[]);
+    let past = Is::Seen(Class::WrongReplies, 300);
+    for at in 0..KINDS.len().pow(3) {
+        let (ordered, read_only, large) = (KINDS[at % 4], KINDS[at / 4 % 4], KINDS[at / 16]);
+        let outcomes = ProbeOutcomes { ordered, read_only, large };
+        let all = of(outcomes, &[Is::Well; 4]);
+        assert_eq!(all.is_empty(), outcomes.all_served(), "{outcomes:?}: {all:?}");
+        // TCP is not the cause of what UDP has, too.
+        let is_of_tcp = all.iter().any(|one| one.what.contains("TCP"));
+        assert_eq!(is_of_tcp, ordered != Some(Silence) && large == Some(Silence), "{outcomes:?}: {all:?}");
+        let all = of(outcomes, &[past, Is::Well, Is::Well, Is::Well]);
+        let is_over = all.iter().any(|one| one.what.contains("history"));
+        assert_eq!(is_over, outcomes.all_served(), "{outcomes:?}: {all:?}");
+    }
+    let refused = ProbeOutcomes { ordered: Some(NoPlace), ..ProbeOutcomes::default() };
+    let full = of(refused, &[Is::Lanes(100); 4]);
+    assert_eq!(full.len(), 1, "{full:?}");
+    assert_eq!(full[0].what, "the client table is full: 100 of 100 lanes; new ones are refused");
 }
 
 #[test]

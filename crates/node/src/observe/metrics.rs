@@ -136,36 +136,23 @@ const OF_WORKERS: &[(&str, &str, &str, OfWorkers)] = &[
 fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
     let healths = &snapshot.picture.replicas;
     let id = |health: &Health| health.id.0.to_string();
-    out.head("quorate_replica_up", "gauge", "1 if the replica answered within 700 ms.");
-    for health in healths {
-        out.line(
-            "quorate_replica_up",
-            &[("replica", &id(health))],
-            f64::from(u8::from(health.says.is_some())),
-        );
-    }
-    out.head("quorate_lag_operations", "gauge", "Number of batches that the replica is behind f + 1 others.");
-    for health in healths {
-        out.line("quorate_lag_operations", &[("replica", &id(health))], number(health.behind));
-    }
-    out.head("quorate_lag_seconds", "gauge", "Time that the replica is behind f + 1 others.");
-    for (health, lag) in healths.iter().zip(&snapshot.lag_s) {
-        out.line("quorate_lag_seconds", &[("replica", &id(health))], *lag);
-    }
+    out.each("quorate_replica_up", "gauge", "1 if the replica answered within 700 ms.", healths, |health| {
+        f64::from(u8::from(health.says.is_some()))
+    });
+    let help = "Number of batches that the replica is behind f + 1 others.";
+    out.each("quorate_lag_operations", "gauge", help, healths, |health| number(health.behind));
+    let help = "Time that the replica is behind f + 1 others.";
+    out.each("quorate_lag_seconds", "gauge", help, healths, |health| {
+        snapshot.lag_s.get(health.id.index()).copied().unwrap_or(0.0)
+    });
     for (name, kind, help, of) in SAID {
-        out.head(name, kind, help);
-        for health in healths {
-            // A silent replica has no figures; they are reported as 0.
-            let value = health.says.as_ref().map_or(0.0, of);
-            out.line(name, &[("replica", &id(health))], value);
-        }
+        // A silent replica has no figures; they are reported as 0.
+        out.each(name, kind, help, healths, |health| health.says.as_ref().map_or(0.0, of));
     }
     for (name, kind, help, of) in OF_WORKERS {
-        out.head(name, kind, help);
-        for health in healths {
-            let workers = health.says.as_ref().and_then(|says| says.workers).unwrap_or_default();
-            out.line(name, &[("replica", &id(health))], of(&workers));
-        }
+        out.each(name, kind, help, healths, |health| {
+            of(&health.says.as_ref().and_then(|says| says.workers).unwrap_or_default())
+        });
     }
     out.head("quorate_transfer_bytes", "gauge", "State fetched by the current transfer, and its total.");
     for health in healths {
@@ -185,16 +172,10 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
             out.line("quorate_transferred_bytes", &[("replica", &id(health)), ("what", what)], number(bytes));
         }
     }
-    out.head(
-        "quorate_transferred_bytes_total",
-        "counter",
-        "Bytes that all state transfers have fetched since the replica started.",
-    );
-    for health in healths {
-        let moved = health.says.as_ref().and_then(|says| says.moved).unwrap_or_default();
-        let bytes = number(moved.since_start.1);
-        out.line("quorate_transferred_bytes_total", &[("replica", &id(health))], bytes);
-    }
+    let help = "Bytes that all state transfers have fetched since the replica started.";
+    out.each("quorate_transferred_bytes_total", "counter", help, healths, |health| {
+        number(health.says.as_ref().and_then(|says| says.moved).unwrap_or_default().since_start.1)
+    });
     out.head(
         "quorate_rejected_total",
         "counter",
@@ -217,6 +198,14 @@ struct Metrics(String);
 impl Metrics {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// Writes a metric that has a value for each replica.
+    fn each(&mut self, name: &str, kind: &str, help: &str, all: &[Health], value: impl Fn(&Health) -> f64) {
+        self.head(name, kind, help);
+        for health in all {
+            self.line(name, &[("replica", &health.id.0.to_string())], value(health));
+        }
     }
 
     fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {

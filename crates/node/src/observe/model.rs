@@ -232,9 +232,14 @@ impl Picture {
             (large, "large operations time out"),
         ];
         let silent = outcomes.into_iter().filter(|(outcome, _)| *outcome == Some(ProbeOutcome::Silence));
-        let refused = outcomes.iter().any(|(outcome, _)| *outcome == Some(ProbeOutcome::NoPlace));
-        let refused = (refused && !self.table_is_full()).then_some("new lanes are refused");
+        let refused = self.refuses_observer().then_some("new lanes are refused");
         silent.map(|(_, text)| text).chain(refused).collect()
+    }
+
+    /// Says whether the observer's own lanes are refused, although the client table has room.
+    pub fn refuses_observer(&self) -> bool {
+        let ProbeOutcomes { ordered, read_only, large } = self.outcomes;
+        !self.table_is_full() && [ordered, read_only, large].contains(&Some(ProbeOutcome::NoPlace))
     }
 
     /// Says whether clients with a new lane are refused.
@@ -335,15 +340,22 @@ struct Stated<'a> {
 }
 
 impl Stated<'_> {
-    /// Returns whether two replicas have the same settings. Those of another version may be other ones.
+    /// Returns whether the lists of two replicas can be compared. Another version may have other settings, and an
+    /// earlier one states none.
+    fn is_comparable(&self, other: &Self) -> bool {
+        let states = |one: &Self| !one.says.settings.is_empty();
+        self.says.version == other.says.version && states(self) && states(other)
+    }
+
+    /// Returns whether two replicas have the same settings, as far as they can be compared.
     fn is_like(&self, other: &Self) -> bool {
         self.digest == other.digest
-            && (self.says.version != other.says.version || self.says.settings == other.says.settings)
+            && (!self.is_comparable(other) || self.says.settings == other.says.settings)
     }
 
     /// Returns the settings that differ from another replica's.
     fn differs_from(&self, other: &Self) -> Vec<&'static str> {
-        if self.says.version != other.says.version {
+        if !self.is_comparable(other) {
             return Vec::new();
         }
         let values = self.says.settings.iter().zip(&other.says.settings);

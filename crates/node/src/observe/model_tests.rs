@@ -255,4 +255,8 @@ fn a_setting_that_differs_is_named() {
     let mut other = reading(&[Well, Well, Well, Set(2)]);
     other.statements[3].as_mut().unwrap().version = "2".to_owned();
     assert_eq!(judge(other).troubles(), ["r3 settings differ"]);
+    // While replicas are replaced one by one, those of an earlier version state no list: they do not differ.
+    let mut old = reading(&[Well; 4]);
+    old.statements.iter_mut().skip(2).flatten().for_each(|says| says.settings.clear());
+    assert_eq!(judge(old).verdict, Verdict::Healthy);
 }

@@ -7,7 +7,7 @@ use super::advice::{Advice, advice};
 use super::agreement::Cell;
 use super::json;
 use super::model::{FRESH_S, Health, Picture, Word};
-use super::probe::Latency;
+use super::probe::{Latency, ProbeOutcome};
 pub use super::units::{duration, size};
 
 /// Returns the status in one line.
@@ -47,8 +47,8 @@ pub fn page(name: &str, picture: &Picture, latency: Latency, addresses: &[Socket
         format!(
             "          {}        {}, {}",
             picture.view_text(),
-            took("ordered", "write", latency.ordered),
-            took("read-only", "read", latency.read_only)
+            took("ordered", "write", picture.outcomes.ordered, latency.ordered),
+            took("read-only", "read", picture.outcomes.read_only, latency.read_only)
         ),
         String::new(),
         "  replica  state          executed     behind   agreed digest   view  up        evidence of others"
@@ -124,7 +124,7 @@ fn row(health: &Health, picture: &Picture) -> String {
     line.trim_end().to_owned()
 }
 
-/// Describes a replica's last state transfer, if there was one since it started.
+/// Describes what a replica's workers do, if it has any.
 fn workers(health: &Health) -> Option<String> {
     let stats = health.says.as_ref()?.workers.as_ref()?;
     let wrong = match stats.wrong_rules {
@@ -144,6 +144,7 @@ fn workers(health: &Health) -> Option<String> {
     ))
 }
 
+/// Describes a replica's last state transfer, if there was one since it started.
 fn moved(health: &Health) -> Option<String> {
     let says = health.says.as_ref()?;
     let moved = says.moved.as_ref()?;
@@ -170,11 +171,30 @@ fn moved(health: &Health) -> Option<String> {
     ))
 }
 
-/// Describes the latency of a path, or the operation that timed out on it.
-fn took(path: &str, operation: &str, took: Option<Duration>) -> String {
+/// Describes the latency of a path, or what became of the operation on it.
+fn took(path: &str, operation: &str, outcome: Option<ProbeOutcome>, took: Option<Duration>) -> String {
     match took {
-        None => format!("{operation} timed out"),
+        None => match outcome {
+            None => format!("{operation} not tried"),
+            Some(ProbeOutcome::NoPlace) => format!("{operation} refused"),
+            Some(ProbeOutcome::Silence | ProbeOutcome::Served) => format!("{operation} timed out"),
+        },
         Some(took) if took < Duration::from_millis(1) => format!("{path} {:.1} us", took.as_secs_f64() * 1e6),
         Some(took) => format!("{path} {:.2} ms", took.as_secs_f64() * 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_tried_timed_out() {
+        let of = |outcome| took("ordered", "write", outcome, None);
+        assert_eq!(of(None), "write not tried");
+        assert_eq!(of(Some(ProbeOutcome::NoPlace)), "write refused");
+        assert_eq!(of(Some(ProbeOutcome::Silence)), "write timed out");
+        let served = took("ordered", "write", Some(ProbeOutcome::Served), Some(Duration::from_micros(250)));
+        assert_eq!(served, "ordered 250.0 us");
     }
 }

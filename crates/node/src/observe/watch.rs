@@ -87,11 +87,41 @@ pub struct Snapshot {
     pub view_changes: u64,
 }
 
-/// Observes a cluster on demand, and keeps the results for other threads.
+/// The last observation of a cluster, for other threads. They read it, and never reach the cluster.
+#[derive(Debug)]
+pub struct Board {
+    /// The addresses of the replicas, in the order of their ids.
+    addresses: Vec<SocketAddr>,
+    last: Mutex<Option<Arc<Snapshot>>>,
+}
+
+impl Board {
+    /// Makes one without an observation, for a cluster with these addresses of replicas, in the order of their ids.
+    pub fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self { addresses, last: Mutex::default() }
+    }
+
+    /// Returns the last observation.
+    pub fn last(&self) -> Option<Arc<Snapshot>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the last observation.
+    pub fn show(&self, snapshot: Arc<Snapshot>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+
+    /// Returns the addresses of the replicas, in the order of their ids.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+/// Observes a cluster on demand, and shows the results on a board.
 #[derive(Debug)]
 pub struct Watch {
     observer: Observer,
-    last: Mutex<Option<Arc<Snapshot>>>,
+    board: Arc<Board>,
     /// When f + 1 replicas had executed each number: at most [`KEPT`] entries.
     executed: Mutex<VecDeque<(Instant, u64)>>,
 }
@@ -99,26 +129,22 @@ pub struct Watch {
 impl Watch {
     /// Starts to watch through this observer.
     pub fn new(observer: Observer) -> Self {
-        Self { observer, last: Mutex::default(), executed: Mutex::default() }
+        let board = Arc::new(Board::new(observer.addresses().to_vec()));
+        Self { observer, board, executed: Mutex::default() }
     }
 
-    /// Returns the observer.
-    pub fn observer(&self) -> &Observer {
-        &self.observer
-    }
-
-    /// Returns the last look.
-    pub fn last(&self) -> Option<Arc<Snapshot>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the board.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 
     /// Observes the cluster once. Call it from one thread.
     pub fn turn(&self) -> Arc<Snapshot> {
         let (picture, tried) = self.observer.look_and_try(false);
-        let before = self.last();
+        let before = self.board.last();
         let lag_s = self.lags(&picture);
         let next = Arc::new(after(before.as_deref(), picture, &tried, lag_s));
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&next));
+        self.board.show(Arc::clone(&next));
         next
     }
 
@@ -221,6 +247,12 @@ fn news(before: &Picture, now: &Picture) -> Vec<String> {
 }
 
 impl Snapshot {
+    /// Returns the snapshot after a first look, which ran no operations.
+    pub fn first(picture: Picture) -> Self {
+        let lag_s = vec![0.0; picture.replicas.len()];
+        after(None, picture, &Tried::default(), lag_s)
+    }
+
     /// Returns whether a quorum has answered recently.
     pub fn is_ready(&self) -> bool {
         let fresh = self.at.elapsed() < Duration::from_secs(5);

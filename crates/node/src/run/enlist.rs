@@ -104,9 +104,9 @@ fn write(
     let mut settings = administrator.settings().clone();
     settings.listen = listen;
     let title = format!("client {number} of a cluster of {} replicas", members.cluster.n());
-    // In a cluster of an earlier version, the service is in `node.toml`.
-    let service = ("service", format!("\"{}\"", settings.service.name()));
-    let chosen = if members.settings.is_empty() { vec![service] } else { Vec::new() };
+    // In a cluster of an earlier version, the settings that all nodes have alike are in `node.toml`.
+    let shared = settings.shared(own).into_iter().map(|shared| (shared.key, shared.text));
+    let chosen: Vec<_> = shared.filter(|_| members.settings.is_empty()).collect();
     write_file(&draft.join("node.toml"), &settings.example(own, &title, &chosen))?;
     write_file(&draft.join("cluster.toml"), &members.text())?;
     Ok(key)
@@ -137,4 +137,38 @@ fn order(caller: &Caller, order: &RegistryOp) -> Result<RegistryResult, CallErro
     let result = caller.call(&bytes, false)?;
     // Replicas of an older version pass it to the service, which does not understand it.
     Ok(RegistryResult::decode(&result).unwrap_or(RegistryResult::Malformed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::home::init::{Host, NewCluster};
+    use crate::testing::TempDir;
+
+    /// A cluster of an earlier version has the settings that all nodes have alike in `node.toml`. A new client gets
+    /// them.
+    #[test]
+    fn a_client_of_an_older_cluster_has_its_settings() {
+        let dir = TempDir::new("enlist");
+        let [.., c, d] = std::process::id().to_be_bytes();
+        let host = Host { ip: IpAddr::from([127, 61, c, d]), port: None };
+        let cluster = NewCluster { hosts: vec![host], ..NewCluster::local(1) };
+        let root = dir.path().join("c");
+        cluster.make(&root).unwrap();
+        let edit = |name: &str, change: &dyn Fn(String) -> String| {
+            let path = client_dir(&root, 0).join(name);
+            fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
+        };
+        edit("cluster.toml", &|text| text.split("[settings]").next().unwrap().to_owned());
+        edit("node.toml", &|text| format!("service = \"null\"\nwindow = 1024\nread_only = false\n{text}"));
+        let administrator = ClientNode::open(&client_dir(&root, 0)).unwrap();
+        let recruit = recruit(&root, 7, None, &administrator).unwrap();
+        let members = Members::read(&recruit.dir.join("cluster.toml")).unwrap();
+        let (path, cluster, id) = (recruit.dir.join("node.toml"), members.cluster, members.cluster_id());
+        let settings = Settings::read(&path, client_identity(7), cluster, id).unwrap();
+        assert_eq!((settings.service.name(), settings.config.window), ("null", 1024));
+        assert!(!settings.config.read_only);
+    }
 }

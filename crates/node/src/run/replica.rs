@@ -149,7 +149,7 @@ impl ReplicaNode {
         let now = clock.now();
         let mut config = self.settings.config.clone();
         // The bits of a life must be new at each start (RC-11).
-        config.seed = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
+        config.seed = secret::number()?;
         config.service_settings = self.settings.service_digest();
         let config = config;
         let (mut storage, past) = Storage::open(
@@ -160,8 +160,7 @@ impl ReplicaNode {
             now.wall_ns / 1_000_000_000,
         )?;
         let wall_ns = secret::reserve_time(&self.dir, now.wall_ns)?;
-        let chance = u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default());
-        let chance = chance >> (64 - INCARNATION_RANDOM_BITS);
+        let chance = secret::number()? >> (64 - INCARNATION_RANDOM_BITS);
         let incarnation = (storage.starts() << INCARNATION_RANDOM_BITS) | chance;
         let (domains, options) = (config.domains(), executor_options(&config, wall_ns));
         let store = match config.durability {
@@ -208,13 +207,13 @@ impl ReplicaNode {
                 rules: services::rules(name, &self.settings.fs, &service),
                 replies_early: name.row().is_some(),
                 short_on_pages: true,
-                secret: u64::from_le_bytes(secret::entropy()?.first_chunk().copied().unwrap_or_default()),
+                secret: secret::number()?,
             };
             process = process
                 .with_workers(parallel)
                 .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
             let pages = process.executor().service_part();
-            Some(Workers::start(count, &service, pages, process.disk().waker(), &clock)?)
+            Some(Workers::start(count, &service, pages, process.disk().waker())?)
         } else {
             None
         };

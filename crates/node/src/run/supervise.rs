@@ -9,6 +9,7 @@ use crate::net::idle::{Idle, Waiting};
 use crate::net::socket::Socket;
 use crate::run::clock::Clock;
 use crate::run::memory::MemoryProcess;
+use crate::run::watch::Stopwatch;
 use crate::run::workers::Workers;
 use quorate_process::Event;
 
@@ -28,8 +29,9 @@ pub fn run_replica<S: Service>(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
-    process.step(clock.now(), Event::Start, &mut ());
-    process.flush(clock.now(), socket, &mut ());
+    let watch = &mut Stopwatch::start();
+    process.step(clock.now(), Event::Start, watch);
+    process.flush(clock.now(), socket, watch);
     while !stop.load(Ordering::Relaxed) {
         let looked = clock.look(std::mem::take(&mut rested));
         let mut burst = 0;
@@ -39,21 +41,21 @@ pub fn run_replica<S: Service>(
         {
             burst += 1;
             let event = Event::Datagram { source, bytes: datagram };
-            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, &mut ());
+            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
             socket.judge(by);
         }
         if process.due() <= looked {
-            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, &mut ());
+            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, watch);
         }
         if let Some(workers) = &mut workers {
-            let served = workers.serve(process, &clock, &mut ());
+            let served = workers.serve(process, &clock, watch);
             if served > 0 {
                 now.get_or_insert_with(|| clock.now());
             }
             burst += served;
         }
         match now {
-            Some(now) => process.flush(now, socket, &mut ()),
+            Some(now) => process.flush(now, socket, watch),
             None => process.send_out(socket), // nothing has happened: no clock to read for it
         }
         if burst > 0 {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use quorate_pbft::recording::Recorder;
 use quorate_pbft::step::{Input, Milestone, Now};
 use quorate_process::Observer;
+use quorate_service::page::PageStore;
 use quorate_service::parallel::WrongRule;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
@@ -12,17 +13,40 @@ use tracing::{debug, error, info, warn};
 
 use crate::storage::Paged;
 
+/// Measures executions (PR-7), and observes nothing else.
+#[derive(Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts it.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    fn ns(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl<S: Service, P: PageStore> Observer<S, P> for Stopwatch {
+    #[inline]
+    fn clock_ns(&mut self) -> u64 {
+        self.ns()
+    }
+}
+
 /// The observer of a replica's process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     recorder: Option<Recorder>,
-    began: Instant,
+    stopwatch: Stopwatch,
 }
 
 impl Watch {
     /// Returns an observer that records every input, if there is a recorder.
     pub(crate) fn new(recorder: Option<Recorder>) -> Self {
-        Self { recorder, began: Instant::now() }
+        Self { recorder, stopwatch: Stopwatch::start() }
     }
 
     /// Returns the recording so far.
@@ -34,7 +58,7 @@ impl Watch {
 impl<S: Service> Observer<S, Paged> for Watch {
     #[inline]
     fn clock_ns(&mut self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.stopwatch.ns()
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use quorate_process::{Core, DiskQueue, Event, Observer, Process, Store};
 use quorate_service::Service;
@@ -65,9 +66,33 @@ impl Questions for Voice {
     }
 }
 
-/// When the run of a worker began, and 0 between two runs.
-#[derive(Debug, Default)]
-struct Began(AtomicU64);
+/// When the run of a worker began, and 0 between two runs. The time is real: the replica's clock shows its own time, in
+/// which it counts little that the replica was away (TM-7), and so falls behind.
+#[derive(Debug)]
+struct Began {
+    origin: Instant,
+    at_ns: AtomicU64,
+}
+
+impl Began {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn begin(&self) {
+        self.at_ns.store(self.now_ns().max(1), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.at_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns when the present run began, if that is long ago.
+    fn long_since(&self, now_ns: u64) -> Option<u64> {
+        let at_ns = self.at_ns.load(Ordering::Relaxed);
+        (at_ns > 0 && now_ns.saturating_sub(at_ns) >= LONG_RUN_NS).then_some(at_ns)
+    }
+}
 
 /// The workers of a replica.
 #[derive(Debug)]
@@ -96,19 +121,19 @@ impl Workers {
         service: &Arc<S>,
         part: ServicePart,
         waker: &Waker,
-        clock: &Clock,
     ) -> Result<Self, NodeError> {
         let (jobs, waiting) = mpsc::channel();
         let (to, calls) = mpsc::channel();
         let (waiting, said) = (Arc::new(Mutex::new(waiting)), Arc::new(AtomicU64::new(0)));
-        let began: Vec<Arc<Began>> = (0..count).map(|_| Arc::default()).collect();
+        let origin = Instant::now();
+        let began = || Arc::new(Began { origin, at_ns: AtomicU64::new(0) });
+        let began: Vec<_> = std::iter::repeat_with(began).take(count).collect();
         for (number, began) in began.iter().enumerate() {
             let (service, waiting, began) = (Arc::clone(service), Arc::clone(&waiting), Arc::clone(began));
             let voice = Voice { to: to.clone(), said: Arc::clone(&said), waker: waker.clone() };
-            let clock = *clock;
             thread::Builder::new()
                 .name(format!("worker-{number}"))
-                .spawn(move || work(&*service, part, &waiting, &voice, (&began, &clock)))
+                .spawn(move || work(&*service, part, &waiting, &voice, &began))
                 .map_err(|error| {
                     NodeError::new(NodeErrorKind::Rule, format!("workers = {count}: no thread: {error}"))
                 })?;
@@ -161,22 +186,18 @@ impl Workers {
         }
         if self.look_at <= clock.mono_ns() {
             self.look_at = clock.mono_ns().saturating_add(LOOK_NS);
-            self.report(clock.mono_ns(), process.counters().requests);
+            self.report(process.counters().requests);
         }
         served
     }
 
     /// Reports runs that take long, and workers that have nothing to do.
     #[cold]
-    fn report(&mut self, now_ns: u64, requests: u64) {
-        for (number, (began, reported)) in self.began.iter().zip(&mut self.reported).enumerate() {
-            let began = began.0.load(Ordering::Relaxed);
-            if began > 0 && began != *reported && now_ns.saturating_sub(began) >= LONG_RUN_NS {
-                *reported = began;
-                warn!(
-                    worker = number,
-                    "a worker has run one operation for 10 s: what depends on it waits (PX-9)"
-                );
+    fn report(&mut self, requests: u64) {
+        for (worker, (began, reported)) in self.began.iter().zip(&mut self.reported).enumerate() {
+            if let Some(since) = began.long_since(began.now_ns()).filter(|since| since != reported) {
+                *reported = since;
+                warn!(worker, "a worker has run one operation for 10 s: what depends on it waits (PX-9)");
             }
         }
         if !self.is_of_use && requests >= IDLE_REQUESTS {
@@ -195,18 +216,40 @@ fn work<S: Service>(
     part: ServicePart,
     waiting: &Mutex<Receiver<Job>>,
     voice: &Voice,
-    (began, clock): (&Began, &Clock),
+    began: &Began,
 ) {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
-        began.0.store(clock.mono_ns().max(1), Ordering::Relaxed);
+        began.begin();
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(service, &part, voice)));
-        began.0.store(0, Ordering::Relaxed);
+        began.end();
         let done = ran.unwrap_or_else(|_| {
             warn!("an operation has panicked on a worker: it is executed again in its turn (PX-G)");
             job.failed()
         });
         voice.say(Call::Ran(done));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// PX-9: a run is measured by the real time, which goes on while the replica's thread is away.
+    #[test]
+    fn px9_a_long_run_is_told_from_a_short_one_and_from_none() {
+        let origin = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let began = Began { origin, at_ns: AtomicU64::new(0) };
+        assert_eq!(began.long_since(u64::MAX), None, "nothing has run");
+        began.begin();
+        let at_ns = began.at_ns.load(Ordering::Relaxed);
+        assert!((1_000_000_000..=began.now_ns()).contains(&at_ns));
+        assert_eq!(began.long_since(at_ns + LONG_RUN_NS - 1), None, "it has just begun");
+        assert_eq!(began.long_since(at_ns + LONG_RUN_NS), Some(at_ns));
+        began.end();
+        assert_eq!(began.long_since(u64::MAX), None, "nothing runs");
     }
 }

@@ -4,8 +4,8 @@
 //! result length 4 | 2 | microseconds 4 | key 8 | padding
 //! ```
 //!
-//! Such an operation waits as if for a disk, and returns zeros. Operations with the same key depend on each other; key 0
-//! is nobody's. All other operations are those of [`Null`].
+//! Such an operation waits as if for a disk, and returns zeros. Operations with the same key depend on each other; key
+//! 0 is nobody's. All other operations are those of [`Null`].
 
 use std::time::Duration;
 

@@ -10,7 +10,6 @@ use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::PageLabel;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::{Batch, ClientId, Replies, Timestamp};
 
 use super::damage::{Content, FAULTS, SECTOR, content, damaged, put_back};
@@ -54,17 +53,7 @@ impl Replica {
             let mut operation = Vec::new();
             Operation::Put { key: &key.to_be_bytes(), value: &[value; 300] }.encode(&mut operation);
             let (client, timestamp) = (ClientId::new(1, 0), Timestamp(seq.0 << 20 | key));
-            batch.push_inlined(&Request {
-                client,
-                timestamp,
-                digest: domains.request(client.0, timestamp.0, &operation),
-                flags: RequestFlags::default(),
-                replier: None,
-                operation: &operation,
-                operation_at: 0,
-                frame: &operation,
-                proof: Proof::Mac,
-            });
+            batch.push_operation(&domains, client, timestamp, &operation);
         }
         batch.seal(&domains, &[0; 8]);
         self.executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();

@@ -2,15 +2,17 @@
 #![allow(clippy::needless_pass_by_value, reason = "a cluster takes its service")]
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::fcntl::{Flock, FlockArg};
+use quorate_node::caller::CallerOptions;
 use quorate_node::wake::Waker;
 use quorate_node::{
-    ClientProcess, Clock, Directory, Event, MemoryProcess, Observer, Parallel, Socket, TestKeys, Workers,
-    memory, ports,
+    Caller, ClientProcess, Clock, Directory, Event, MemoryProcess, Observer, OpenClient, Parallel, Socket,
+    TestKeys, Waiting, Workers, memory, ports,
 };
 use quorate_pbft::Config;
 use quorate_pbft::config::Durability;
@@ -22,6 +24,7 @@ use quorate_wire::{ClientId, Principal, Timestamp};
 /// Replicas that run until this is dropped.
 pub(crate) struct Cluster {
     controls: Vec<Arc<AtomicU8>>,
+    stops: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     runs: Arc<Mutex<Vec<Runs>>>,
     keys: TestKeys,
@@ -37,8 +40,20 @@ impl Cluster {
         Self::with_workers(service, &[])
     }
 
+    /// The same with the loop of a replica's process. Its replicas cannot be paused.
+    #[allow(dead_code, reason = "not every test does")]
+    pub(crate) fn in_processes<S: Service + Clone + Send + 'static>(service: S) -> Self {
+        Self::of(service, &[], true)
+    }
+
     /// The same with these numbers of workers, the same for each replica if there are fewer.
+    #[allow(dead_code, reason = "not every test does")]
     pub(crate) fn with_workers<S: Service + Clone + Send + 'static>(service: S, workers: &[usize]) -> Self {
+        Self::of(service, workers, false)
+    }
+
+    fn of<S: Service + Clone + Send + 'static>(service: S, workers: &[usize], as_process: bool) -> Self {
+        let stops = Arc::new(AtomicBool::new(false));
         let cluster = quorate_wire::Cluster::tolerating(1).unwrap();
         let keys = TestKeys::new(7, cluster, 1);
         let mut config = Config::new(cluster, keys.cluster_id());
@@ -75,18 +90,24 @@ impl Cluster {
                 process = process.with_workers(parallel).unwrap();
                 let part = process.executor().service_part();
                 let waker = Waker::new().unwrap();
-                threads_of = Some(Workers::start(*count, &service, part, &waker, &Clock::new()).unwrap());
+                threads_of = Some(Workers::start(*count, &service, part, &waker).unwrap());
             }
             let mut seen = Seen { runs: Arc::clone(&runs), at: id.index() };
             let mut socket = Socket::open(replicas[id.index()], &directory).unwrap();
             socket.open_side_channel(&directory).unwrap();
             let control = Arc::new(AtomicU8::new(RUNS));
             controls.push(control.clone());
+            let stop = Arc::clone(&stops);
             threads.push(std::thread::spawn(move || {
+                if as_process {
+                    let (waiting, workers) = (Waiting::Block, threads_of.as_mut());
+                    quorate_node::run_replica(&mut process, &mut socket, waiting, workers, &stop).unwrap();
+                    return;
+                }
                 run(&mut process, threads_of.as_mut(), &mut seen, &mut socket, &control);
             }));
         }
-        Self { controls, threads, runs, keys, config, directory, client_at }
+        Self { controls, stops, threads, runs, keys, config, directory, client_at }
     }
 
     /// Returns where the replicas are.
@@ -102,6 +123,16 @@ impl Cluster {
         let mut socket = Socket::open(self.client_at, &directory).unwrap();
         socket.open_side_channel(&directory).unwrap();
         (ClientProcess::new(&self.config, door, lanes, directory, Timestamp(wall_ns()), ()), socket)
+    }
+
+    /// Returns the client with a thread of its own.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub(crate) fn caller(&self, lanes: u16) -> Caller {
+        let (drive, socket) = self.client(lanes);
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let lock = Flock::lock(file, FlockArg::LockSharedNonblock).unwrap();
+        let client = OpenClient { drive, socket, waiting: Waiting::Block, lock };
+        Caller::start(client, CallerOptions { lanes, deadline: Duration::from_secs(60) }).unwrap()
     }
 
     /// Returns what each replica's workers have done.
@@ -129,6 +160,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
         self.controls.iter().for_each(|control| control.store(STOPS, Ordering::Relaxed));
         for thread in self.threads.drain(..) {
             let ended = thread.join();

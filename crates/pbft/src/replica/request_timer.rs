@@ -48,8 +48,8 @@ impl Replica {
         [unproposed, busy_since].into_iter().flatten().min()
     }
 
-    /// Returns whether the primary has proposed up to the high water mark. While workers hang at more than f replicas, no
-    /// later checkpoint becomes stable. CHECKPOINTs that are only missing here are sent again (SM-1).
+    /// Returns whether the primary has proposed up to the high water mark. While workers hang at more than f replicas,
+    /// no later checkpoint becomes stable. CHECKPOINTs that are only missing here are sent again (SM-1).
     fn is_held_up_by_workers(&self) -> bool {
         self.exec.has_workers() && self.watch.accepted() >= self.log.high()
     }

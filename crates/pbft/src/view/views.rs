@@ -40,6 +40,8 @@ pub(crate) struct Views {
     patience_ns: u64,
     patience_max_ns: u64,
     new_view_timer: bool,
+    /// The last number that was executed when that timer started or ended.
+    executed_then: SeqNum,
     /// Something that no view before had ordered was executed since the last view change began.
     progressed: bool,
     /// When this replica entered its view.
@@ -59,6 +61,7 @@ impl Views {
             patience_ns: config.request_timeout_min_ns,
             patience_max_ns: config.view_timeout_max_ns,
             new_view_timer: false,
+            executed_then: SeqNum(0),
             progressed: true,
             entered_at: 0,
             hasty: 0,
@@ -150,6 +153,12 @@ impl Views {
     /// The timer for the NEW-VIEW starts. Says whether it did not run.
     pub(crate) fn start_timer(&mut self) -> bool {
         !core::mem::replace(&mut self.new_view_timer, true)
+    }
+
+    /// Notes the last number that is executed when the timer for the NEW-VIEW starts or ends. Says whether it has risen
+    /// since the last time.
+    pub(crate) fn note_waiting(&mut self, executed: SeqNum) -> bool {
+        core::mem::replace(&mut self.executed_then, executed) < executed
     }
 
     /// A view has failed if it is left "before it receives a valid new-view message for v+1 or before it executes a

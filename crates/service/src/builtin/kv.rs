@@ -24,6 +24,11 @@ mod execute;
 mod further;
 #[cfg(test)]
 mod further_tests;
+mod layout;
+mod list;
+#[cfg(test)]
+mod list_tests;
+mod listing;
 mod note;
 mod operation;
 mod pattern;
@@ -40,6 +45,7 @@ pub use elements::{Container, Elements, Verb};
 pub use error::VALUE_BYTES_MAX;
 use error::{KvError, MANY_BYTES_MAX, decimal, number, parse};
 pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
+pub use list::{ListCall, ListVerb};
 pub use operation::{Answer, Answers, Failure, Operation};
 pub use pattern::matches;
 use store::{Deadline, Store};
@@ -69,6 +75,7 @@ impl Service for Kv {
             Ok(Asked::Operation(operation)) => keys.write(key_number(operation.key())),
             Ok(Asked::Command(command)) => declare(&command, keys),
             Ok(Asked::Elements(elements)) => declare_elements(&elements, keys),
+            Ok(Asked::List(call)) => declare_list(&call, keys),
             // Databases have keys of the same names.
             Ok(Asked::Further(_)) => keys.everything(),
             // Answered without a look at the state.
@@ -100,7 +107,8 @@ impl Service for Kv {
             Asked::Operation(Operation::Append { .. })
             | Asked::Command(_)
             | Asked::Further(_)
-            | Asked::Elements(_) => None,
+            | Asked::Elements(_)
+            | Asked::List(_) => None,
         }
     }
 
@@ -165,6 +173,17 @@ fn declare_elements(elements: &Elements<'_>, keys: &mut Access) {
     }
 }
 
+fn declare_list(call: &ListCall<'_>, keys: &mut Access) {
+    if call.verb.is_read_only() {
+        keys.read(key_number(call.key));
+    } else {
+        keys.write(key_number(call.key));
+    }
+    if let Some(other) = call.other_key() {
+        keys.write(key_number(other));
+    }
+}
+
 impl Store<'_, '_> {
     /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
     /// but for the first.
@@ -219,6 +238,7 @@ impl Store<'_, '_> {
                 execute::further(self, further, out)
             }
             Asked::Elements(elements) => perform::execute(self, elements, out),
+            Asked::List(call) => listing::execute(self, call, out),
         }
     }
 
@@ -349,7 +369,7 @@ impl Store<'_, '_> {
         self.answer_value(self.find(key)?, out)
     }
 
-    /// As [`Self::get`], but a hash or set is nil.
+    /// As [`Self::get`], but a hash, set or list is nil.
     fn get_string(&self, key: &[u8], out: &mut Vec<u8>) -> Result<(), KvError> {
         match self.get(key, out) {
             Err(KvError::Failure(Failure::WrongKind)) => {

@@ -185,6 +185,16 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Returns them after one more start, with which `under_way` runs are in progress.
+    pub(super) fn with_start(self, under_way: u64) -> Self {
+        Self {
+            starts: self.starts + 1,
+            at_once: self.at_once + under_way,
+            most: self.most.max(under_way),
+            ..self
+        }
+    }
+
     /// Returns the sums of these and other counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -63,10 +63,8 @@ pub struct Parallelizer<R> {
     nodes: VecDeque<Node>,
     /// The ordinal of the first node.
     first: Ordinal,
-    /// Requests without incoming edges, the oldest first (PX-2).
-    ready: BinaryHeap<Reverse<Ordinal>>,
-    /// Those of them that take hardly any time.
-    ready_short: BinaryHeap<Reverse<Ordinal>>,
+    /// Requests without incoming edges, the oldest first (PX-2): those that take long, and those that do not.
+    ready: [BinaryHeap<Reverse<Ordinal>>; 2],
     bytes: usize,
     /// Requests above this batch are not issued.
     next_checkpoint: Option<SeqNum>,
@@ -87,8 +85,7 @@ impl<R: Rules> Parallelizer<R> {
             unsettled_max: if kind == EngineKind::Matrix { UNSETTLED_MAX_BY_PAIRS } else { UNSETTLED_MAX },
             nodes: VecDeque::new(),
             first: 0,
-            ready: BinaryHeap::new(),
-            ready_short: BinaryHeap::new(),
+            ready: Default::default(),
             bytes: 0,
             next_checkpoint: None,
             arguments: Arguments::default(),
@@ -149,38 +146,26 @@ impl<R: Rules> Parallelizer<R> {
         self.nodes.push_back(Node { position, status, is_short, bytes: operation.len() });
         self.bytes += operation.len();
         if is_ready {
-            let ready = if is_short { &mut self.ready_short } else { &mut self.ready };
-            ready.push(Reverse(ordinal));
+            self.ready[usize::from(is_short)].push(Reverse(ordinal));
         }
     }
 
     /// Called by a worker: returns the oldest ready request, which is now running. None: the worker waits.
     pub fn next_request(&mut self) -> Option<Position> {
-        let oldest = |ready: &BinaryHeap<Reverse<Ordinal>>| ready.peek().map(|Reverse(ordinal)| *ordinal);
-        let (long, short) = (oldest(&self.ready), oldest(&self.ready_short));
-        if short.is_some_and(|short| long.is_none_or(|long| short < long)) {
-            return self.next_short_request();
-        }
-        let position = self.issue(long?)?;
-        self.ready.pop();
-        Some(position)
+        let [long, short] = self.ready.each_ref().map(|ready| ready.peek().map(|Reverse(ordinal)| *ordinal));
+        self.next_of(short.is_some_and(|short| long.is_none_or(|long| short < long)))
     }
 
-    /// As [`Self::next_request`], of the requests that take hardly any time only.
-    pub(super) fn next_short_request(&mut self) -> Option<Position> {
-        let &Reverse(ordinal) = self.ready_short.peek()?;
-        let position = self.issue(ordinal)?;
-        self.ready_short.pop();
-        Some(position)
-    }
-
-    /// A request is running now, unless it has to wait for a checkpoint.
-    fn issue(&mut self, ordinal: Ordinal) -> Option<Position> {
+    /// As [`Self::next_request`], only of the requests that take long, or only of those that do not.
+    pub(super) fn next_of(&mut self, is_short: bool) -> Option<Position> {
+        let ready = &mut self.ready[usize::from(is_short)];
+        let &Reverse(ordinal) = ready.peek()?;
         let limit = self.next_checkpoint;
         let node = node(&mut self.nodes, self.first, ordinal);
         if limit.is_some_and(|limit| plant!(7, node.position.seq > limit, false)) {
             return None;
         }
+        ready.pop();
         node.status = Status::Running;
         Some(node.position)
     }
@@ -194,12 +179,12 @@ impl<R: Rules> Parallelizer<R> {
         node.status = Status::Removed;
         node.bytes += buffered;
         self.bytes += buffered;
-        let Self { engine, nodes, ready, ready_short, first, .. } = self;
+        let Self { engine, nodes, ready, first, .. } = self;
         engine.remove(ordinal, |freed| {
             let node = self::node(nodes, *first, freed);
             if plant!(8, node.status == Status::Blocked, false) {
                 node.status = Status::Ready;
-                if node.is_short { ready_short.push(Reverse(freed)) } else { ready.push(Reverse(freed)) }
+                ready[usize::from(node.is_short)].push(Reverse(freed));
             }
         });
     }
@@ -229,8 +214,7 @@ impl<R: Rules> Parallelizer<R> {
         }
         self.first += u64::try_from(self.nodes.len()).unwrap_or(u64::MAX);
         self.nodes.clear();
-        self.ready.clear();
-        self.ready_short.clear();
+        self.ready.iter_mut().for_each(BinaryHeap::clear);
         self.bytes = 0;
     }
 

@@ -189,15 +189,19 @@ impl<R: Rules> Runs<R> {
         self.start_next(executor, Parallelizer::next_request)
     }
 
-    /// Returns the next job that does not take long, if its request is ready.
-    pub fn start_short<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
-        self.start_next(executor, Parallelizer::next_short_request)
+    /// As [`Self::start`], only for requests that take long, or only for those that do not.
+    pub fn start_of<S: Service, P: PageStore>(
+        &mut self,
+        executor: &mut Executor<S, P>,
+        is_short: bool,
+    ) -> Option<Job> {
+        self.start_next(executor, |parallelizer| parallelizer.next_of(is_short))
     }
 
     fn start_next<S: Service, P: PageStore>(
         &mut self,
         executor: &mut Executor<S, P>,
-        next: fn(&mut Parallelizer<R>) -> Option<Position>,
+        next: impl Fn(&mut Parallelizer<R>) -> Option<Position>,
     ) -> Option<Job> {
         while let Some(position) = next(&mut self.parallelizer) {
             let ordinal = self.ordinal(position);
@@ -219,9 +223,7 @@ impl<R: Rules> Runs<R> {
                 read_only: false,
             };
             self.under_way += 1;
-            self.counters.starts += 1;
-            self.counters.at_once += self.under_way;
-            self.counters.most = self.counters.most.max(self.under_way);
+            self.counters = self.counters.with_start(self.under_way);
             return Some(Job {
                 ordinal,
                 generation: self.generation,

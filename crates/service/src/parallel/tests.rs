@@ -1,6 +1,7 @@
 //! Parallel execution: the engines by themselves, and whole runs compared with sequential execution.
 
 mod cases;
+mod drawn;
 mod engines;
 mod flaky;
 mod pairs;

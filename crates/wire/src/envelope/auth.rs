@@ -251,7 +251,8 @@ impl<P: Protocol> Authenticator<P> {
         self.exchange.settings_of(peer)
     }
 
-    /// Returns with how many replicas no keys have been exchanged yet. A replica that has sent a NEW-KEY may still lack ours.
+    /// Returns with how many replicas no keys have been exchanged yet. A replica that has sent a NEW-KEY may still lack
+    /// ours.
     pub fn keys_missing(&self) -> usize {
         self.exchange.not_ready()
     }

@@ -301,6 +301,28 @@ impl Batch {
         });
     }
 
+    /// Appends a request of which only the operation is known, as if it had come with a MAC: for programs that execute
+    /// without agreement, such as measurements and tests.
+    pub fn push_operation(
+        &mut self,
+        domains: &Domains,
+        client: ClientId,
+        timestamp: Timestamp,
+        operation: &[u8],
+    ) {
+        self.push_inlined(&Request {
+            client,
+            timestamp,
+            digest: domains.request(client.0, timestamp.0, operation),
+            flags: RequestFlags::default(),
+            replier: None,
+            operation,
+            operation_at: 0,
+            frame: operation,
+            proof: Proof::Mac,
+        });
+    }
+
     /// Appends a stored request with its frame, as [`Self::push_inlined`] does.
     pub fn push_stored(&mut self, request: &StoredRequest) {
         debug_assert!(self.separate.is_empty());

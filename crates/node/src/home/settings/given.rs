@@ -1,5 +1,6 @@
 //! Settings of the protocol on a command line: `KEY=VALUE`, with the keys and formats of `node.toml`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,6 +11,7 @@ use super::fields::Settings;
 use super::keys::{KEYS, Key, nearest};
 use super::value::Value;
 use crate::error::{NodeError, NodeErrorKind};
+use crate::services::ServiceName;
 
 /// Keys of a node that are not settings of the protocol. Those of the file system are not either.
 const OF_THE_NODE: &[&str] = &[
@@ -31,41 +33,22 @@ const OF_THE_NODE: &[&str] = &[
 /// A key does not exist, a value is invalid, or the settings break a rule or conflict with each other. The error has
 /// the key, the value and the rule.
 pub fn configure(config: &Config, given: &[String]) -> Result<Config, NodeError> {
-    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut settings = Settings::new(config.cluster, config.cluster_id, nowhere, Vec::new());
+    let mut settings = blank(config.cluster, config.cluster_id);
     settings.config = config.clone();
-    let mut seen: Vec<&str> = Vec::new();
-    for text in given {
-        let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
-            return Err(NodeError::new(NodeErrorKind::Value, format!("`{text}`: expected KEY=VALUE")));
-        };
-        let Some(key) = protocols().find(|key| key.name == typed) else { return Err(unknown(typed)) };
-        if seen.contains(&typed) {
-            return Err(NodeError::new(NodeErrorKind::Rule, format!("{typed} = {value}: given twice")));
-        }
-        seen.push(typed);
-        (key.set)(&mut settings, parse(value)).ok_or_else(|| {
-            NodeError::new(NodeErrorKind::Value, format!("{typed} = {value}: expected {}", bare(key.takes)))
-        })?;
-    }
-    match settings.config.check() {
-        Ok(()) => Ok(settings.config),
-        Err(error) => Err(NodeError::new(NodeErrorKind::Rule, broken_rule(&error).1)),
-    }
+    let given = given.iter().map(|text| key_and_value(text, is_of_protocol));
+    set_all(&mut settings, &given.collect::<Result<Vec<_>, _>>()?)?;
+    Ok(settings.config)
 }
 
-/// Checks that these settings, with their values as on a command line, obey every rule together.
+/// Checks that a node of this cluster can have these settings together, with their values as in a file.
 ///
 /// # Errors
 ///
-/// A value is invalid, or a rule is broken.
-pub(crate) fn check<'a>(
-    cluster: Cluster,
-    given: impl Iterator<Item = (&'static str, &'a str)>,
-) -> Result<(), NodeError> {
-    let of_protocol = given.filter(|(key, _)| protocols().any(|known| known.name == *key));
-    let given: Vec<String> = of_protocol.map(|(key, value)| format!("{key}={value}")).collect();
-    configure(&Config::new(cluster, ClusterId([0; 32])), &given).map(drop)
+/// A setting is given twice, a value is invalid, or a rule is broken.
+pub(crate) fn check(cluster: Cluster, given: &[(&'static str, String)]) -> Result<(), NodeError> {
+    let key = |name| KEYS.iter().find(|key| key.name == name);
+    let given = given.iter().filter_map(|(name, value)| Some((key(*name)?, value.trim_matches('"'))));
+    set_all(&mut blank(cluster, ClusterId([0; 32])), &given.collect::<Vec<_>>())
 }
 
 /// Reads a setting of `node.toml` or `cluster.toml` from a command line, `KEY=VALUE`. Returns its key, and its value as in
@@ -75,19 +58,11 @@ pub(crate) fn check<'a>(
 ///
 /// The key does not exist, or the value is invalid.
 pub fn chosen(text: &str) -> Result<(&'static str, String), NodeError> {
-    let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
-        return Err(NodeError::new(NodeErrorKind::Value, format!("`{text}`: expected KEY=VALUE")));
-    };
-    let Some(key) = KEYS.iter().find(|key| key.name == typed) else {
-        let near = nearest(typed).map_or(String::new(), |near| format!(". Nearest: {}", near.name));
-        return Err(NodeError::new(NodeErrorKind::Setting, format!("no setting `{typed}`{near}")));
-    };
+    let (key, value) = key_and_value(text, |_| true)?;
     let value = parse(value);
     let cluster = Cluster::tolerating(1);
     let cluster = cluster.map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
-    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut blank = Settings::new(cluster, ClusterId([0; 32]), nowhere, Vec::new());
-    (key.set)(&mut blank, value).ok_or_else(|| {
+    (key.set)(&mut blank(cluster, ClusterId([0; 32])), value).ok_or_else(|| {
         let expected = format!("{text}: expected {} (default {})", bare(key.takes), bare(key.default));
         NodeError::new(NodeErrorKind::Value, expected)
     })?;
@@ -102,6 +77,40 @@ pub fn chosen(text: &str) -> Result<(&'static str, String), NodeError> {
     ))
 }
 
+/// Returns the defaults of a node without addresses.
+fn blank(cluster: Cluster, cluster_id: ClusterId) -> Settings {
+    Settings::new(cluster, cluster_id, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Vec::new())
+}
+
+/// Splits `KEY=VALUE`. The key is one of those that `may` be given.
+fn key_and_value(text: &str, may: fn(&Key) -> bool) -> Result<(&'static Key, &str), NodeError> {
+    let Some((typed, value)) = text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
+        return Err(NodeError::new(NodeErrorKind::Value, format!("`{text}`: expected KEY=VALUE")));
+    };
+    let Some(key) = KEYS.iter().find(|key| key.name == typed && may(key)) else {
+        let near = nearest(typed).filter(|near| near.name != typed && may(near));
+        let near = near.map_or(String::new(), |near| format!(". Nearest: {}", near.name));
+        return Err(NodeError::new(NodeErrorKind::Setting, format!("no setting `{typed}`{near}")));
+    };
+    Ok((key, value))
+}
+
+/// Sets each key once, and checks all rules.
+fn set_all(settings: &mut Settings, given: &[(&'static Key, &str)]) -> Result<(), NodeError> {
+    let mut seen = BTreeSet::new();
+    for (key, value) in given {
+        let name = key.name;
+        if !seen.insert(name) {
+            return Err(NodeError::new(NodeErrorKind::Rule, format!("{name} = {value}: given twice"))
+                .next("give each setting once, with its own option or as KEY=VALUE"));
+        }
+        (key.set)(settings, parse(value)).ok_or_else(|| {
+            NodeError::new(NodeErrorKind::Value, format!("{name} = {value}: expected {}", bare(key.takes)))
+        })?;
+    }
+    rules(settings).map_err(|(_, what)| NodeError::new(NodeErrorKind::Rule, what))
+}
+
 /// Returns the keys of the protocol's settings with the values that they accept, one per line.
 pub fn protocol_keys() -> String {
     let mut text = String::new();
@@ -113,8 +122,20 @@ pub fn protocol_keys() -> String {
     text
 }
 
+/// Checks every rule. An error has the key and the rule that is broken.
+pub(super) fn rules(settings: &Settings) -> Result<(), (String, String)> {
+    settings.config.check().map_err(|error| broken_rule(&error))?;
+    if settings.service != ServiceName::FS {
+        return Ok(());
+    }
+    settings.fs.check().map_err(|error| {
+        let key = error.key.split('.').next().unwrap_or(error.key);
+        (format!("fs_{key}"), format!("fs_{error}"))
+    })
+}
+
 /// Returns the key and the broken rule. The protocol uses nanoseconds, users give durations.
-pub(super) fn broken_rule(error: &ConfigError) -> (String, String) {
+fn broken_rule(error: &ConfigError) -> (String, String) {
     let key = error.key.trim_end_matches("_ns").replace("status", "status_interval");
     let value = match error.value.parse() {
         Ok(ns) if error.key.ends_with("_ns") => duration(ns),
@@ -124,18 +145,12 @@ pub(super) fn broken_rule(error: &ConfigError) -> (String, String) {
     (key, what)
 }
 
-fn protocols() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| !OF_THE_NODE.contains(&key.name) && !key.name.starts_with("fs_"))
+fn is_of_protocol(key: &Key) -> bool {
+    !OF_THE_NODE.contains(&key.name) && !key.name.starts_with("fs_")
 }
 
-fn unknown(typed: &str) -> NodeError {
-    let near =
-        nearest(typed).filter(|near| near.name != typed && protocols().any(|key| key.name == near.name));
-    let says = match near {
-        Some(key) => format!("no setting `{typed}`. Nearest: {}", key.name),
-        None => format!("no setting `{typed}`"),
-    };
-    NodeError::new(NodeErrorKind::Setting, says)
+fn protocols() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| is_of_protocol(key))
 }
 
 /// Values that have quotes in a file have none on a command line.

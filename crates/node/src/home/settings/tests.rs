@@ -230,6 +230,12 @@ fn shared_settings_are_the_cluster_s() {
             .ends_with("at least twice checkpoint_interval\n  --> cluster.toml:2")
     );
     assert!(wrong("[settings]\nwindov = 200").contains("did you mean `window`?"));
+    let small = wrong("[settings]\nservice = \"fs\"\nfs_inodes_max = 0");
+    assert_eq!(small, "fs_inodes_max: at least the root's\n  --> cluster.toml:3");
+    let own_key = wrong("[settings]\npoll = \"20us\"");
+    assert!(
+        own_key.contains("cluster.toml:2\n") && own_key.contains("a setting of each node, for its node.toml")
+    );
     // Another order of the same, and defaults that are written down, make no difference; another value does.
     let digests = |shared: &str| parse_both(own, ADDRESSES, shared).unwrap().shared_digests();
     assert_eq!(digests("[settings]\nread_only = true\nwindow = 2048"), digests(""));

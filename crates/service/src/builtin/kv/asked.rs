@@ -1,10 +1,11 @@
-//! What the service can be asked: operations, commands, further commands, and operations on elements.
+//! What the service can be asked: operations, commands, further commands, and operations on elements and lists.
 
 use quorate_wire::codec::Decoded;
 
 use super::command::{self, Command};
 use super::elements::{self, Elements};
 use super::further::{self, Further};
+use super::list::{self, ListCall};
 use super::operation::Operation;
 
 /// An operation of the service.
@@ -18,6 +19,8 @@ pub enum Asked<'a> {
     Further(Further<'a>),
     /// An operation on a hash or a set.
     Elements(Elements<'a>),
+    /// An operation on a list.
+    List(ListCall<'a>),
 }
 
 impl<'a> Asked<'a> {
@@ -28,6 +31,7 @@ impl<'a> Asked<'a> {
     /// They are none of these.
     pub fn decode(bytes: &'a [u8]) -> Decoded<Self> {
         match bytes.first() {
+            Some(code) if *code >= list::CODE_MIN => ListCall::decode(bytes).map(Self::List),
             Some(code) if *code >= elements::CODE_MIN => Elements::decode(bytes).map(Self::Elements),
             Some(code) if *code >= further::CODE_MIN => {
                 let further = Further::decode(bytes)?;
@@ -48,6 +52,7 @@ impl<'a> Asked<'a> {
             Self::Command(command) => command.is_read_only(),
             Self::Further(further) => further.is_read_only(),
             Self::Elements(elements) => elements.verb.is_read_only(),
+            Self::List(call) => call.verb.is_read_only(),
         }
     }
 }
@@ -79,7 +84,11 @@ impl Further<'_> {
     /// Returns whether it changes nothing.
     pub fn is_read_only(&self) -> bool {
         match self {
-            Self::Deadline { .. } | Self::Range { .. } | Self::Scan { .. } | Self::Mark(_) => true,
+            Self::Deadline { .. }
+            | Self::Range { .. }
+            | Self::Scan { .. }
+            | Self::Usage { .. }
+            | Self::Mark(_) => true,
             Self::In { operation, .. } => Asked::decode(operation).is_ok_and(|asked| asked.is_read_only()),
             Self::All(all) => all.operations().all(|one| match Asked::decode(one) {
                 // Transactions in transactions are refused: nothing is looked at below them.
@@ -97,6 +106,7 @@ impl Further<'_> {
             | Self::ExpireIf { .. }
             | Self::Random
             | Self::Time
+            | Self::SetBit { .. }
             | Self::ClearOne => false,
         }
     }

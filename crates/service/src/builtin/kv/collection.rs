@@ -1,4 +1,4 @@
-//! What the store does for hashes and sets.
+//! What the store does for hashes and sets, and what lists share with them.
 //!
 //! Their elements are keys of one tree, behind the number of the hash or set: to set one element changes a leaf, however
 //! many there are, and to rename a hash moves none.
@@ -10,38 +10,47 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use super::elements::{Container, Elements, Verb};
 use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, many};
-use super::note::{ID_BYTES, Id, element};
+use super::note::{ID_BYTES, Id, Size, element};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
 use super::store::{AT_ONCE, Content, Deadline, Store};
 use crate::state::btree::{Tree, Value};
 use crate::stop::Stop;
 
-/// Maximum number of elements of a hash or set.
+/// Maximum number of elements of a hash, set or list.
 pub const ELEMENTS_MAX: u32 = 65_536;
 /// Maximum number of elements that one union, intersection or difference looks at.
 pub const LOOKED_MAX: u64 = 4 * ELEMENTS_MAX as u64;
 
-/// A hash or set that is there.
+/// A hash, set or list that is there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collection {
     kind: Container,
     pub(super) id: Id,
     pub(super) count: u32,
+    /// The place of the first value of a list; 0 otherwise.
+    pub(super) first: u64,
 }
 
-/// Copies a hash or set to another key, or moves it.
+impl Collection {
+    /// Returns one without elements.
+    pub(super) fn new(kind: Container, id: Id) -> Self {
+        Self { kind, id, count: 0, first: 0 }
+    }
+}
+
+/// Copies a hash, set or list to another key, or moves it; to another database, if one is named.
 pub(super) fn copy_elements(
     store: &mut Store<'_, '_>,
     (kind, id): (Container, Id),
-    (from, to, deadline): (&[u8], &[u8], Deadline),
+    (from, to, deadline): (&[u8], (u8, &[u8]), Deadline),
     is_moved: bool,
 ) -> Result<(), KvError> {
-    let count = store.count_of(from)?;
+    let size = store.size_of(from)?;
     if is_moved {
         // The elements go with their number.
         store.forget(from, |_, _| Ok(()))?;
-        return store.put(to, Content::Made((kind, id), count), deadline);
+        return store.put_in(to, Content::Made((kind, id), size), deadline);
     }
     let new = store.number();
     let mut from = Some(Vec::new());
@@ -61,7 +70,7 @@ pub(super) fn copy_elements(
             store.elements().insert(store.view, key, value)?;
         }
     }
-    store.put(to, Content::Made((kind, new), count), deadline)
+    store.put_in(to, Content::Made((kind, new), size), deadline)
 }
 
 /// Adds elements, or sets their values. Returns how many are new. What fails has written nothing, unless the store
@@ -75,7 +84,7 @@ pub(super) fn add(
 ) -> Result<usize, KvError> {
     store.check(key, &[])?;
     let mut collection =
-        store.collection(kind, key)?.unwrap_or_else(|| Collection { kind, id: store.number(), count: 0 });
+        store.collection(kind, key)?.unwrap_or_else(|| Collection::new(kind, store.number()));
     let is_new = collection.count == 0;
     let mut new = 0;
     for (name, value) in wanted {
@@ -126,21 +135,23 @@ pub(super) fn remove(
 }
 
 /// Notes how many elements there are. Without any, the key goes.
-fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Result<(), KvError> {
+pub(super) fn settle(store: &mut Store<'_, '_>, key: &[u8], collection: Collection) -> Result<(), KvError> {
     if collection.count == 0 {
         store.remove(key)?;
         return Ok(());
     }
     let made = (collection.kind, collection.id);
-    store.put(key, Content::Made(made, collection.count), Deadline::Keep)
+    let size = Size { count: collection.count, first: collection.first };
+    store.put(key, Content::Made(made, size), Deadline::Keep)
 }
 
 impl Store<'_, '_> {
-    /// Returns the hash or set of a key that has not expired. A value of another kind is a failure.
+    /// Returns the hash, set or list of a key that has not expired. A value of another kind is a failure.
     pub(super) fn collection(&self, kind: Container, key: &[u8]) -> Result<Option<Collection>, KvError> {
         match self.made(key)? {
             Some((other, id)) if other == kind => {
-                Ok(Some(Collection { kind, id, count: self.count_of(key)? }))
+                let Size { count, first } = self.size_of(key)?;
+                Ok(Some(Collection { kind, id, count, first }))
             }
             Some(_) => Err(KvError::Failure(Failure::WrongKind)),
             None => match self.find(key)? {

@@ -183,7 +183,7 @@ fn hashes_are_copied_and_renamed() {
     };
     let copy = |from, to, remove| {
         let mut out = Vec::new();
-        Further::Copy { from, to, replace: true, remove }.encode(&mut out);
+        Further::Copy { from, to, database: None, replace: true, remove }.encode(&mut out);
         out
     };
     let before = whole(&mut bench, b"h");

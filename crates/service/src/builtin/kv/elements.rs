@@ -33,11 +33,13 @@ pub enum Container {
     Hash = 1,
     /// Names.
     Set = 2,
+    /// Values in an order.
+    List = 4,
 }
 
 impl Container {
     pub(super) fn read(number: u8) -> Option<Self> {
-        [Self::Hash, Self::Set].into_iter().find(|kind| *kind as u8 == number)
+        [Self::Hash, Self::Set, Self::List].into_iter().find(|kind| *kind as u8 == number)
     }
 
     /// Returns its name, as Redis has it.
@@ -45,6 +47,7 @@ impl Container {
         match self {
             Self::Hash => "hash",
             Self::Set => "set",
+            Self::List => "list",
         }
     }
 }
@@ -104,7 +107,7 @@ pub enum Verb {
     StoreDifference,
     /// How many names all sets have; not more than `number`, if that is not 0. Read-only.
     CountCommon,
-    /// What a value is: `none`, `string`, `hash` or `set`. Read-only.
+    /// What a value is: `none`, `string`, `hash`, `set` or `list`. Read-only.
     Kind,
 }
 
@@ -277,7 +280,9 @@ impl<'a> Elements<'a> {
         let code = r.u8()?;
         let at = usize::from(code).checked_sub(usize::from(CODE_MIN));
         let verb = *at.and_then(|at| Verb::ALL.get(at)).ok_or(DecodeError::UnknownKind(code))?;
-        let kind = Container::read(r.u8()?).ok_or(DecodeError::NotCanonical)?;
+        // A list has operations of its own.
+        let kind = Container::read(r.u8()?).filter(|kind| *kind != Container::List);
+        let kind = kind.ok_or(DecodeError::NotCanonical)?;
         let (number, key) = (i64::from_le_bytes(r.array()?), key(r)?);
         let items = match verb.wants() {
             Wants::Names => Items::decode(Shape::Key, r)?,

@@ -93,7 +93,10 @@ pub(super) fn further(
             store.command(&Command::SetMany(items), &mut Vec::new())?;
             number(1, out);
         }
-        Further::Copy { from, to, replace, remove } => copy(store, from, to, replace, remove, out)?,
+        Further::Copy { from, to, database, replace, remove } => {
+            let to = (database.unwrap_or_else(|| store.database()), to);
+            copy(store, from, to, (replace, remove), out)?;
+        }
         Further::RemoveIf { key, value } => {
             let is = store.value(key)?.as_deref() == Some(value);
             number(usize::from(is && store.remove(key)?), out);
@@ -126,11 +129,10 @@ pub(super) fn further(
         Further::All(all) => transact(store, &all, out)?,
         Further::In { database, operation } => {
             let asked = Asked::decode(operation).map_err(|_| KvError::Failure(Failure::Malformed))?;
-            store.select(database);
-            let done = store.answer(&asked, out);
-            store.select(0);
-            done?;
+            store.within(database, |store| store.answer(&asked, out))?;
         }
+        Further::SetBit { key, place, is_set } => set_bit(store, key, (place, is_set), out)?,
+        Further::Usage { key } => usage(store, key, out)?,
         Further::ClearOne => {
             store.clear_one()?;
             Answer::Done.encode(out);
@@ -191,24 +193,62 @@ fn overwrite(
     Ok(())
 }
 
+fn usage(store: &Store<'_, '_>, key: &[u8], out: &mut Vec<u8>) -> Result<(), KvError> {
+    let mut bytes = key.len();
+    if let Some((_, id)) = store.made(key)? {
+        store.each_element(&id, &[], |name, value| {
+            bytes = bytes.saturating_add(id.len() + name.len() + value.len());
+            Ok(true)
+        })?;
+    } else if let Some(value) = store.find(key)? {
+        bytes += value.len();
+    } else {
+        Answer::Nil.encode(out);
+        return Ok(());
+    }
+    number(bytes, out);
+    Ok(())
+}
+
+fn set_bit(
+    store: &mut Store<'_, '_>,
+    key: &[u8],
+    (place, is_set): (u32, bool),
+    out: &mut Vec<u8>,
+) -> Result<(), KvError> {
+    let mut value = store.value(key)?.unwrap_or_default();
+    let at = usize::try_from(place / 8).unwrap_or(usize::MAX);
+    if at >= VALUE_BYTES_MAX {
+        return Err(KvError::Failure(Failure::ValueTooLong));
+    }
+    if value.len() <= at {
+        value.resize(at + 1, 0);
+    }
+    let bit = 0x80 >> (place % 8);
+    let was_set = value[at] & bit != 0;
+    value[at] = if is_set { value[at] | bit } else { value[at] & !bit };
+    store.put(key, &value[..], Deadline::Keep)?;
+    number(usize::from(was_set), out);
+    Ok(())
+}
+
 fn copy(
     store: &mut Store<'_, '_>,
     from: &[u8],
-    to: &[u8],
-    replace: bool,
-    remove: bool,
+    to: (u8, &[u8]),
+    (replace, remove): (bool, bool),
     out: &mut Vec<u8>,
 ) -> Result<(), KvError> {
     if !store.is_there(from)? {
         Answer::Nil.encode(out);
         return Ok(());
     }
-    if from == to {
+    if (store.database(), from) == to {
         // A key that is renamed to itself stays; as a copy, or where it must not be there, it is there already.
         number(usize::from(replace && remove), out);
         return Ok(());
     }
-    if !replace && store.is_there(to)? {
+    if !replace && store.within(to.0, |store| store.is_there(to.1))? {
         number(0, out);
         return Ok(());
     }
@@ -217,7 +257,7 @@ fn copy(
         copy_elements(store, made, (from, to, deadline), remove)?;
     } else {
         let value = store.value(from)?.unwrap_or_default();
-        store.put(to, &value[..], deadline)?;
+        store.put_in(to, &value[..], deadline)?;
         if remove {
             store.remove(from)?;
         }

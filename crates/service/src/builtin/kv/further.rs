@@ -7,13 +7,15 @@
 //!   66 expire     rule 1 | base 1 (0 now, 1 since 1970) | time 8 | key
 //!   67 deadline   key                                68 add decimal     key | decimal
 //!   69 range      start 8 | end 8 | key              70 overwrite       offset 4 | key | value
-//!   71 set absent pairs                              72 copy            flags 1 (1 replace, 2 remove) | key | key
+//!   71 set absent pairs
+//!   72 copy       flags 1 (1 replace, 2 remove, 4 to a database) | [database 1] | key | key
 //!   73 remove if  key | value                        74 expire if       how 1 | time 8 | key | value
 //!   75 scan       keys 4 | all + 2 kind 1 | key | pattern     76 random   -
 //!   77 time       -                                  78 mark            keys
 //!   79 all        checks 2 | (mark 16, len 4 | operation) ... | (len 4 | operation) ...
 //!   80 in         database 1 | operation             81 clear one       -
-//! kind        0 any   1 hash   2 set   3 string
+//!   82 set bit    bit 1 | place 4 | key               83 usage         key
+//! kind        0 any   1 hash   2 set   3 string   4 list
 //! life        0 forever   1 as before   2 from now, 8   3 until, 8
 //! ```
 //!
@@ -74,7 +76,7 @@ impl Rule {
 pub enum Sort {
     /// All of them.
     Any,
-    /// Hashes or sets.
+    /// Hashes, sets or lists.
     Made(Container),
     /// Strings.
     String,
@@ -191,6 +193,8 @@ pub enum Further<'a> {
     SetAbsent(Items<'a>),
     /// Copies a key with its deadline. Answers 1; 0 if the other is there and not replaced; nil if there is no such key.
     Copy {
+        /// The number of the other key's database; none: the database of the key.
+        database: Option<u8>,
         /// The key.
         from: &'a [u8],
         /// The other key.
@@ -249,6 +253,20 @@ pub enum Further<'a> {
     },
     /// Removes everything from a database.
     ClearOne,
+    /// The bytes of a key and of its value, or of its elements; nil if there is none. Read-only.
+    Usage {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Sets a bit of a value, which grows if need be. Answers the bit before.
+    SetBit {
+        /// The key.
+        key: &'a [u8],
+        /// The place of the bit: 0 is the most significant one of the first byte.
+        place: u32,
+        /// The bit.
+        is_set: bool,
+    },
 }
 
 impl Life {
@@ -319,7 +337,7 @@ impl<'a> Further<'a> {
                 out.bytes(&time_ms.to_le_bytes());
                 key(k, out);
             }
-            Self::Deadline { key: k } => key(k, out),
+            Self::Deadline { key: k } | Self::Usage { key: k } => key(k, out),
             Self::AddDecimal { key: k, by } => {
                 key(k, out);
                 out.bytes(by);
@@ -335,8 +353,11 @@ impl<'a> Further<'a> {
                 out.bytes(value);
             }
             Self::SetAbsent(items) | Self::Mark(items) => out.bytes(items.bytes()),
-            Self::Copy { from, to, replace, remove } => {
-                out.u8(u8::from(replace) | u8::from(remove) << 1);
+            Self::Copy { from, to, database, replace, remove } => {
+                out.u8(u8::from(replace) | u8::from(remove) << 1 | u8::from(database.is_some()) << 2);
+                if let Some(database) = database {
+                    out.u8(database);
+                }
                 key(from, out);
                 key(to, out);
             }
@@ -360,6 +381,11 @@ impl<'a> Further<'a> {
             Self::In { database, operation } => {
                 out.u8(database);
                 out.bytes(operation);
+            }
+            Self::SetBit { key: k, place, is_set } => {
+                out.u8(u8::from(is_set));
+                out.bytes(&place.to_le_bytes());
+                key(k, out);
             }
             Self::Random | Self::Time | Self::ClearOne => {}
         }
@@ -385,6 +411,8 @@ impl<'a> Further<'a> {
             Self::All(_) => 79,
             Self::In { .. } => 80,
             Self::ClearOne => 81,
+            Self::SetBit { .. } => 82,
+            Self::Usage { .. } => 83,
         }
     }
 
@@ -423,8 +451,13 @@ impl<'a> Further<'a> {
             }
             71 => Self::SetAbsent(Items::decode(Shape::Pair, r)?),
             72 => {
-                let flags = flags(r, 3)?;
-                Self::Copy { from: key(r)?, to: key(r)?, replace: flags & 1 != 0, remove: flags & 2 != 0 }
+                let flags = flags(r, 7)?;
+                let database = if flags & 4 == 0 { None } else { Some(r.u8()?) };
+                if database.is_some_and(|database| database >= DATABASES) {
+                    return Err(DecodeError::NotCanonical);
+                }
+                let (replace, remove) = (flags & 1 != 0, flags & 2 != 0);
+                Self::Copy { database, from: key(r)?, to: key(r)?, replace, remove }
             }
             73 => Self::RemoveIf { key: key(r)?, value: r.bytes(r.len())? },
             74 => {
@@ -433,7 +466,7 @@ impl<'a> Further<'a> {
             }
             75 => {
                 let count = u32::from_le_bytes(r.array()?);
-                let flags = flags(r, 7)?;
+                let flags = flags(r, 15)?;
                 let (all, kind) = (flags & 1 != 0, Sort::read(flags >> 1)?);
                 Self::Scan { count, all, kind, from: key(r)?, pattern: r.bytes(r.len())? }
             }
@@ -455,6 +488,8 @@ impl<'a> Further<'a> {
                 Self::In { database, operation }
             }
             81 => Self::ClearOne,
+            82 => Self::SetBit { is_set: r.bool()?, place: u32::from_le_bytes(r.array()?), key: key(r)? },
+            83 => Self::Usage { key: key(r)? },
             code => return Err(DecodeError::UnknownKind(code)),
         };
         reader.end()?;

@@ -30,7 +30,8 @@ fn every(mut each: impl FnMut(&Further<'_>)) {
         Further::Range { key, start: -2, end: 9 },
         Further::Overwrite { key, offset: 3, value },
         Further::SetAbsent(Items::pairs([key, value], pairs)),
-        Further::Copy { from: key, to: value, replace: true, remove: false },
+        Further::Copy { from: key, to: value, database: None, replace: true, remove: false },
+        Further::Copy { from: key, to: value, database: Some(15), replace: false, remove: true },
         Further::RemoveIf { key, value },
         Further::ExpireIf { key, value, how: Extend::By, time_ms: 4 },
         Further::Scan { from: key, count: 10, all: false, kind: Sort::String, pattern: b"*" },
@@ -40,6 +41,8 @@ fn every(mut each: impl FnMut(&Further<'_>)) {
         Further::All(All::new([(&[7; MARK_BYTES], &get[..])], [&get[..], &get[..]], all)),
         Further::In { database: 15, operation: &get },
         Further::ClearOne,
+        Further::SetBit { key, place: 70_000, is_set: true },
+        Further::Usage { key },
     ];
     commands.iter().for_each(&mut each);
 }
@@ -228,19 +231,35 @@ impl Model {
                 }
                 number(i64::try_from(value.len()).unwrap())
             }
-            Further::Copy { from, to, replace, remove } => {
+            Further::Copy { from, to, database, replace, remove } => {
+                let other = database.unwrap_or(db);
                 let Some((value, at)) = self.get(now, db, from).cloned() else { return alloc::vec![1] };
-                if from == to {
+                if (db, from) == (other, to) {
                     return number(i64::from(replace && remove));
                 }
-                if !replace && self.get(now, db, to).is_some() {
+                if !replace && self.get(now, other, to).is_some() {
                     return number(0);
                 }
-                self.put(db, to, value, at);
+                self.put(other, to, value, at);
                 if remove {
                     self.0.remove(&(db, from.to_vec()));
                 }
                 number(1)
+            }
+            Further::Usage { key } => match self.get(now, db, key) {
+                Some((value, _)) => number(i64::try_from(key.len() + value.len()).unwrap()),
+                None => alloc::vec![1],
+            },
+            Further::SetBit { key, place, is_set } => {
+                let (mut value, at) = self.get(now, db, key).cloned().unwrap_or_default();
+                let (byte, bit) = (usize::try_from(place / 8).unwrap(), 1 << (7 - place % 8));
+                value.resize(value.len().max(byte + 1), 0);
+                let was = value[byte] & bit > 0;
+                if was != is_set {
+                    value[byte] ^= bit;
+                }
+                self.put(db, key, value, at);
+                number(i64::from(was))
             }
             Further::RemoveIf { key, value } => {
                 let is = self.get(now, db, key).is_some_and(|(old, _)| old == value);
@@ -302,7 +321,7 @@ fn databases_behave_like_maps_with_time() {
             let condition =
                 [None, Some(Condition::Absent), Some(Condition::Present)][usize::try_from(below(3)).unwrap()];
             let how = [Extend::From, Extend::By, Extend::Again][usize::try_from(below(3)).unwrap()];
-            let further = match below(24) {
+            let further = match below(26) {
                 0..=5 => Further::Set { key, value, condition, life, get: below(3) == 0 },
                 6 => Further::GetEx { key, life },
                 7..=9 => Further::Expire {
@@ -318,10 +337,18 @@ fn databases_behave_like_maps_with_time() {
                     offset: u32::try_from(below(40)).unwrap(),
                     value: &value[..value.len().min(9)],
                 },
-                14..=16 => Further::Copy { from: key, to, replace: below(2) == 0, remove: below(2) == 0 },
+                14..=16 => {
+                    let database = if below(2) == 0 { None } else { u8::try_from(below(4)).ok() };
+                    Further::Copy { from: key, to, database, replace: below(2) == 0, remove: below(2) == 0 }
+                }
                 17 => Further::RemoveIf { key, value },
                 18 | 19 => Further::ExpireIf { key, value, how, time_ms },
                 20 if below(10) == 0 => Further::ClearOne,
+                23 => Further::Usage { key },
+                21 | 22 => {
+                    let place = u32::try_from(below(90)).unwrap();
+                    Further::SetBit { key, place, is_set: below(2) == 0 }
+                }
                 _ => Further::Scan { from: b"", count: 0, all: true, kind: Sort::Any, pattern: b"*" },
             };
             let db = u8::try_from(below(3)).unwrap() * 7;

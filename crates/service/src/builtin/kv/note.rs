@@ -1,4 +1,4 @@
-//! What the trees of the store have beside values: deadlines, the numbers of hashes and sets, and keys made of them.
+//! What the trees of the store have beside values: deadlines, the numbers of hashes, sets and lists, and keys made of them.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::stop::Stop;
 
 /// Bytes of a time.
 pub(super) const TIME_BYTES: usize = 8;
-/// The number that the elements of a hash or set have in common.
+/// The number that the elements of a hash, set or list have in common.
 pub(super) type Id = [u8; ID_BYTES];
 /// Bytes of it.
 pub(super) const ID_BYTES: usize = 16;
@@ -18,7 +18,7 @@ pub(super) const ID_BYTES: usize = 16;
 pub(super) struct Note {
     /// When it expires, or has expired.
     pub(super) at: Option<u64>,
-    /// The elements, if it is a hash or set.
+    /// The elements, if it is a hash, set or list.
     pub(super) made: Option<(Container, Id)>,
 }
 
@@ -46,6 +46,37 @@ impl Note {
             (None, None) => note.clear(),
         }
         note
+    }
+}
+
+/// What the tree of values has of a hash, set or list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// How many elements there are.
+    pub(super) count: u32,
+    /// The place of the first value of a list; 0 otherwise.
+    pub(super) first: u64,
+}
+
+impl Size {
+    /// Reads what the tree of values has.
+    pub(super) fn read(value: Value<'_>) -> Result<Self, Stop> {
+        let Value::Inline(bytes) = value else { return Err(Stop::Corrupt) };
+        let (count, first) = bytes.split_first_chunk().ok_or(Stop::Corrupt)?;
+        let first = match first {
+            [] => 0,
+            first => first.try_into().map(u64::from_le_bytes).map_err(|_| Stop::Corrupt)?,
+        };
+        Ok(Self { count: u32::from_le_bytes(*count), first })
+    }
+
+    /// Returns what the tree of values has.
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut bytes = self.count.to_le_bytes().to_vec();
+        if self.first > 0 {
+            bytes.extend_from_slice(&self.first.to_le_bytes());
+        }
+        bytes
     }
 }
 

@@ -125,7 +125,7 @@ pub enum Failure {
     NotADecimal = 10,
     /// The value is of another kind: a hash, a set or a string.
     WrongKind = 11,
-    /// The hash or set would have more elements than one may have, or the question looks at too many.
+    /// The hash, set or list would have more elements than one may have, or the question looks at too many.
     TooManyElements = 12,
 }
 

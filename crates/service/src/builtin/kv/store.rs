@@ -6,13 +6,14 @@
 //!          elements 8
 //! pages    the allocator's bitmap, then the nodes of three trees of each database, and of one for all:
 //!            values      key -> value                                     of a hash or set: number of elements, 4
+//!                                                                         of a list: the same, then its first place, 8
 //!            deadlines   key -> when it expires, 8                        of the keys that do
-//!                        key -> when, or 0, 8 | kind 1 | number 16        of each hash and set
+//!                        key -> when, or 0, 8 | kind 1 | number 16        of each hash, set and list
 //!            by time     when, 8, big-endian | key -> nothing             of the keys that expire, the next one first
-//!            elements    number 16 | name -> value                        of all hashes and sets
+//!            elements    number 16 | name -> value                        of all hashes, sets and lists
 //! ```
 //!
-//! The number of a hash or set is given once: the batch, the place in it, and a count, big-endian.
+//! The number of a hash, set or list is given once: the batch, the place in it, and a count, big-endian.
 //!
 //! Time is the agreed time of the batch [OSDI99 §4.6], in milliseconds. An expired key does not exist for any client,
 //! whether or not it has been removed already. An execution that is not ordered knows only that the time is later
@@ -24,21 +25,14 @@ use core::cell::Cell;
 
 use super::elements::Container;
 use super::error::{KvError, VALUE_BYTES_MAX};
-use super::further::DATABASES;
-use super::note::{Chance, ID_BYTES, Id, Note, TIME_BYTES, element, joined, split};
+use super::layout::{ELEMENTS_AT, TREES_BYTES, at, count_at, trees};
+use super::note::{Chance, ID_BYTES, Id, Note, Size, TIME_BYTES, element, joined, split};
 use super::operation::Failure;
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
 use crate::state::space::Space;
 use crate::state::view::View;
 use crate::stop::Stop;
-
-/// Bytes of the trees of a database in page 0.
-const TREES_BYTES: usize = 3 * Tree::HEADER_BYTES;
-/// Where the tree of the elements is in page 0.
-const ELEMENTS_AT: usize = count_at(DATABASES as usize - 1) + 4;
-/// The shortest page has room for all databases.
-const _: () = assert!(ELEMENTS_AT + Tree::HEADER_BYTES <= 512);
 
 /// Elements that are copied or removed at a time.
 pub(super) const AT_ONCE: usize = 1024;
@@ -65,8 +59,8 @@ pub(super) struct Store<'s, 'v> {
 pub(super) enum Content<'a> {
     /// A string.
     String(&'a [u8]),
-    /// A hash or set with this many elements, which are there already.
-    Made((Container, Id), u32),
+    /// A hash, set or list of this size, whose elements are there already.
+    Made((Container, Id), Size),
 }
 
 impl<'a> From<&'a [u8]> for Content<'a> {
@@ -105,12 +99,6 @@ impl<'s, 'v> Store<'s, 'v> {
         }
     }
 
-    /// Goes on with another database.
-    pub(super) fn select(&mut self, database: u8) {
-        self.database = usize::from(database);
-        [self.values, self.deadlines, self.by_time] = trees(self.space, self.database);
-    }
-
     /// Returns the agreed time, in nanoseconds.
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns
@@ -141,15 +129,12 @@ impl<'s, 'v> Store<'s, 'v> {
         Chance::new(self.now_ns ^ part(seq).rotate_left(32) ^ part(place).rotate_left(48))
     }
 
-    /// Returns the number of elements of a hash or set.
-    pub(super) fn count_of(&self, key: &[u8]) -> Result<u32, Stop> {
-        match self.values.get(self.view, key)? {
-            Some(Value::Inline(count)) => count.try_into().map(u32::from_le_bytes).map_err(|_| Stop::Corrupt),
-            Some(Value::Large(_)) | None => Err(Stop::Corrupt),
-        }
+    /// Returns the size of a hash, set or list.
+    pub(super) fn size_of(&self, key: &[u8]) -> Result<Size, Stop> {
+        self.values.get(self.view, key)?.map_or(Err(Stop::Corrupt), Size::read)
     }
 
-    /// Returns the tree of the elements, whose keys begin with the number of a hash or set.
+    /// Returns the tree of the elements, whose keys begin with the number of a hash, set or list.
     pub(super) fn elements(&self) -> Tree {
         self.elements
     }
@@ -209,7 +194,7 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(if self.lives(note)? { note.made } else { None })
     }
 
-    /// Returns the value of a key that has not expired. A hash or set is none.
+    /// Returns the value of a key that has not expired. A hash, set or list is none.
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<Value<'_>>, KvError> {
         let note = self.note(key)?;
         if !self.lives(note)? {
@@ -251,19 +236,19 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(())
     }
 
-    /// Sets the value of a key. Another hash or set under this key goes.
+    /// Sets the value of a key. Another hash, set or list under this key goes.
     pub(super) fn put<'c>(
         &mut self,
         key: &[u8],
         content: impl Into<Content<'c>>,
         deadline: Deadline,
     ) -> Result<(), KvError> {
-        let count: [u8; 4];
+        let size: Vec<u8>;
         let (value, made) = match content.into() {
             Content::String(value) => (value, None),
-            Content::Made(made, number) => {
-                count = number.to_le_bytes();
-                (&count[..], Some(made))
+            Content::Made(made, of) => {
+                size = of.encode();
+                (&size[..], Some(made))
             }
         };
         self.check(key, value)?;
@@ -362,30 +347,6 @@ impl<'s, 'v> Store<'s, 'v> {
         self.view.clear(0)
     }
 
-    /// Removes everything from this database.
-    pub(super) fn clear_one(&mut self) -> Result<(), KvError> {
-        let mut made = Vec::new();
-        let mut cursor = self.deadlines.first(self.view)?;
-        while let Some((_, note)) = cursor.next(self.view)? {
-            made.extend(Note::read(note)?.made);
-        }
-        for (_, id) in made {
-            self.remove_elements(&id)?;
-        }
-        let mut runs = Vec::new();
-        for tree in [self.values, self.deadlines, self.by_time] {
-            tree.for_each_run(self.view, |run| {
-                runs.push(run);
-                true
-            })?;
-        }
-        for run in runs {
-            self.space.free(self.view, run)?;
-        }
-        self.view.write(0, at(self.database), &[0; TREES_BYTES])?;
-        Ok(self.set_count(0)?)
-    }
-
     /// Calls `each` with the keys from `from` on that have not expired, in order, until it returns false or `count` were
     /// passed. Returns the first key that was not looked at.
     pub(super) fn walk(
@@ -452,6 +413,60 @@ impl<'s, 'v> Store<'s, 'v> {
         if self.ordered { Ok(()) } else { Err(KvError::Failure(Failure::NeedsOrder)) }
     }
 
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> u8 {
+        u8::try_from(self.database).unwrap_or(0)
+    }
+
+    /// Goes on with another database.
+    fn select(&mut self, database: u8) {
+        self.database = usize::from(database);
+        [self.values, self.deadlines, self.by_time] = trees(self.space, self.database);
+    }
+
+    /// Does something in a database, and comes back.
+    pub(super) fn within<T>(&mut self, database: u8, act: impl FnOnce(&mut Self) -> T) -> T {
+        let here = self.database();
+        self.select(database);
+        let done = act(self);
+        self.select(here);
+        done
+    }
+
+    /// Sets the value of a key in a database.
+    pub(super) fn put_in<'c>(
+        &mut self,
+        (database, key): (u8, &[u8]),
+        content: impl Into<Content<'c>>,
+        deadline: Deadline,
+    ) -> Result<(), KvError> {
+        self.within(database, |store| store.put(key, content, deadline))
+    }
+
+    /// Removes everything from this database.
+    pub(super) fn clear_one(&mut self) -> Result<(), KvError> {
+        let mut made = Vec::new();
+        let mut cursor = self.deadlines.first(self.view)?;
+        while let Some((_, note)) = cursor.next(self.view)? {
+            made.extend(Note::read(note)?.made);
+        }
+        for (_, id) in made {
+            self.remove_elements(&id)?;
+        }
+        let mut runs = Vec::new();
+        for tree in [self.values, self.deadlines, self.by_time] {
+            tree.for_each_run(self.view, |run| {
+                runs.push(run);
+                true
+            })?;
+        }
+        for run in runs {
+            self.space.free(self.view, run)?;
+        }
+        self.view.write(0, at(self.database), &[0; TREES_BYTES])?;
+        Ok(self.set_count(0)?)
+    }
+
     /// Returns how many keys are stored, those that have expired and were not removed yet included.
     fn stored(&self) -> Result<u64, Stop> {
         let bytes = self.view.page(0)?.get(count_at(self.database)..).ok_or(Stop::Corrupt)?;
@@ -480,21 +495,4 @@ impl<'s, 'v> Store<'s, 'v> {
         let count = u32::try_from(count).map_err(|_| Stop::Corrupt)?;
         self.view.write(0, count_at(self.database), &count.to_le_bytes())
     }
-}
-
-/// Returns where a database is in page 0.
-const fn at(database: usize) -> usize {
-    match database.checked_sub(1) {
-        None => Space::HEADER_BYTES,
-        Some(before) => Space::HEADER_BYTES + TREES_BYTES + 8 + before * (TREES_BYTES + 4),
-    }
-}
-
-/// Returns where the number of keys of a database is in page 0.
-const fn count_at(database: usize) -> usize {
-    at(database) + TREES_BYTES
-}
-
-fn trees(space: Space, database: usize) -> [Tree; 3] {
-    [0, 1, 2].map(|tree| Tree::new((0, at(database) + tree * Tree::HEADER_BYTES), space))
 }

@@ -10,10 +10,9 @@ use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
 use crate::executor::Executor;
-use crate::kv::{
-    All, Command, Condition, Container as Made, Elements, Further, Items, Kv, Life, Operation, Verb,
-};
+use crate::kv::{Command, Condition, Items, Kv, Operation};
 use crate::options::Options;
+use crate::parallel::tests::drawn::{elements, further, list};
 use crate::parallel::tests::flaky::Flaky;
 use crate::parallel::*;
 use crate::planted::plant;
@@ -116,7 +115,8 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         24 if random.below(4) == 0 && !is_small => Command::Clear.encode(&mut out),
         24 => Command::Count.encode(&mut out),
         25 => further(random, (key, other, value), ttl, &mut out),
-        26..=28 => elements(random, (key, other), &mut out),
+        26 | 27 => elements(random, (key, other), &mut out),
+        28 => list(random, (key, other), &mut out),
         _ if random.below(3) == 0 => out.extend_from_slice(b"?"),
         _ => {
             let (mut put, mut add) = (Vec::new(), Vec::new());
@@ -126,41 +126,6 @@ fn operation(random: &mut Xorshift, Plan { keys, is_small, .. }: Plan) -> Vec<u8
         }
     }
     out
-}
-
-/// Appends an operation on a hash or a set. Most keys are strings at times, so some are refused.
-fn elements(random: &mut Xorshift, (key, other): (&[u8], &[u8]), out: &mut Vec<u8>) {
-    let verb = Verb::ALL[usize::try_from(random.below(25)).unwrap()];
-    let name = [b'n', u8::try_from(random.below(5)).unwrap()];
-    let (kind, mut buffer) = (if random.below(2) == 0 { Made::Hash } else { Made::Set }, Vec::new());
-    let kind = if matches!(verb, Verb::Put | Verb::Increase | Verb::AddDecimal) {
-        Made::Hash
-    } else if matches!(verb, Verb::Pop | Verb::Move | Verb::Add) {
-        Made::Set
-    } else {
-        kind
-    };
-    let items = verb.example(other, &name, &mut buffer);
-    Elements { verb, kind, key, number: 2, items }.encode(out);
-}
-
-/// Appends an operation that runs on pages only.
-fn further(random: &mut Xorshift, (key, other, value): (&[u8], &[u8], &[u8]), ttl: u64, out: &mut Vec<u8>) {
-    let (mut put, mut buffer) = (Vec::new(), Vec::new());
-    Operation::Put { key, value }.encode(&mut put);
-    let further = match random.below(7) {
-        0 => {
-            let condition = Some(Condition::Present);
-            Further::Set { key, value, condition, life: Life::For(ttl), get: true }
-        }
-        1 => Further::Copy { from: key, to: other, replace: true, remove: true },
-        2 => Further::Scan { from: &[], count: 5, all: false, kind: crate::kv::Sort::Any, pattern: b"*" },
-        3 => Further::All(All::new([], [&put[..]], &mut buffer)),
-        4 => Further::In { database: 3, operation: &put },
-        5 => Further::ClearOne,
-        _ => Further::RemoveIf { key, value: b"7" },
-    };
-    further.encode(out);
 }
 
 pub(super) fn batches(random: &mut Xorshift, plan: Plan) -> Vec<Batch> {

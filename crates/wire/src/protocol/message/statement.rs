@@ -128,7 +128,7 @@ pub struct WorkerStats {
     pub wrong_rules: u64,
 }
 
-/// STATEMENT: a replica's answer to PROBE. At most 4 KiB.
+/// STATEMENT: a replica's answer to PROBE. At most 5 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag on the wire")]
 pub struct Statement {
@@ -192,8 +192,8 @@ pub struct Statement {
     pub lanes: (u32, u32),
     /// The version of its program.
     pub version: String,
-    /// The front of a digest of each setting that all replicas must have alike, in the order that the version has. At most
-    /// [`STATED_SETTINGS_MAX`].
+    /// The front of a digest of each setting that all replicas must have alike, in the order that the version has. At
+    /// most [`STATED_SETTINGS_MAX`].
     pub settings: Vec<u16>,
 }
 
