@@ -5,12 +5,14 @@
 //! | what do workers cost where they gain nothing? | [`overhead`] | Figure 4 |
 //! | does throughput grow with the workers, and with the independent requests? | [`scale`] | Figure 5 |
 //! | do two workers use two cores? | [`cpu`] | |
+//! | what does it cost to track dependencies, and how much runs again? | [`tracking`] | |
 //!
 //! BASE is one worker with tentative execution, as in the paper. CBASE is several workers without it.
 
 pub mod cpu;
 pub mod overhead;
 pub mod scale;
+pub mod tracking;
 
 use anyhow::Result;
 

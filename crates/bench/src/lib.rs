@@ -88,6 +88,7 @@ const REPLICATION: &[Experiment] = &[
     cbase::overhead::EXPERIMENT,
     cbase::scale::EXPERIMENT,
     cbase::cpu::EXPERIMENT,
+    cbase::tracking::EXPERIMENT,
 ];
 
 /// Every experiment.

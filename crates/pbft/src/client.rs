@@ -45,12 +45,10 @@ mod tests;
 
 /// New keys are sent before every one of this number of retransmissions (CL-3).
 const RETRANSMISSIONS_PER_KEYS: u32 = 4;
-/// A client signs from this retransmission on (AU-5).
-const UNSIGNED_RETRANSMISSIONS: u32 = 1;
 /// A read-only request is sent again so often before it is ordered (CL-2).
 const READ_ONLY_RETRANSMISSIONS: u32 = 1;
 
-/// How long the first request waits for the keys of the last `f` replicas, in nanoseconds.
+/// How long a request waits for the keys of the last `f` replicas, in nanoseconds.
 const KEYS_NS: u64 = 10_000_000;
 
 /// One lane of a client: at most one request outstanding.
@@ -67,6 +65,8 @@ pub struct Client {
     next: Option<Timestamp>,
     /// The view whose primary gets the requests: the newest that a correct replica has reported.
     view: ViewNum,
+    /// With how many replicas no keys have been exchanged: all of them, until the driver says otherwise.
+    keys_missing: usize,
     request: Option<Outstanding>,
     /// The last request that is done, while its replies are still here: late ones are compared.
     finished: Option<(Timestamp, Path)>,
@@ -107,6 +107,7 @@ impl Client {
             request_auth: config.request_auth,
             next: Some(first),
             view: ViewNum(0),
+            keys_missing: config.cluster.n(),
             request: None,
             finished: None,
             operation: Vec::new(),
@@ -224,22 +225,23 @@ impl Client {
         } else {
             self.repliers.choose(now, request.timestamp, among, &mut self.rng)
         };
-        let sign = match self.request_auth {
-            RequestAuth::Mac => false,
-            RequestAuth::SigMac => true,
-            // "a correct client signs from its second retransmission on anyway" (AU-5).
-            RequestAuth::Adaptive if request.signed || self.signing.is_on(now) => true,
-            RequestAuth::Adaptive => {
-                request.had_to_sign = request.resent > UNSIGNED_RETRANSMISSIONS;
-                request.had_to_sign
-            }
-        };
-        request.signed = sign;
-        request.asked = to;
+        self.signing.decide(self.request_auth, now, &mut request);
+        // A primary that can check a request loses its view if the others cannot (CL-11, AU-5).
+        let held = !request.signed && mutant!(M166, self.keys_missing > self.cluster.f(), false);
+        request.asked = if held { Members::default() } else { to };
         request.sent_ns = now.mono_ns;
         self.request = Some(request);
-        self.push_request(&request, to, replier, out);
-        let wait = if request.path == Path::ReadOnly && to != Members::all(self.cluster) {
+        if held {
+            out.report(ClientMilestone::LacksKeys { timestamp: request.timestamp });
+            out.push(ClientAction::SendKeys);
+        } else {
+            if request.resent > 0 {
+                let Outstanding { timestamp, resent: times, .. } = request;
+                out.report(ClientMilestone::Retransmitted { timestamp, times });
+            }
+            self.push_request(&request, to, replier, out);
+        }
+        let wait = if self.has_rest(&request) {
             self.patience.rest_deadline(now)
         } else {
             self.patience.deadline(now, request.waits, &mut self.rng)
@@ -278,7 +280,9 @@ impl Client {
         if self.has_rest(&request) {
             return self.ask_rest(now, request, out);
         }
-        self.repliers.on_silence(now);
+        if !request.is_held() {
+            self.repliers.on_silence(now);
+        }
         request.retransmissions = request.retransmissions.saturating_add(1);
         request.waits = request.waits.saturating_add(1);
         // Keys that a restarted replica lacks look like silence (CL-3).
@@ -293,14 +297,12 @@ impl Client {
             return self.give_up_result(now, request, out);
         }
         request.resent = request.resent.saturating_add(1);
-        let Outstanding { timestamp, resent: times, .. } = request;
-        out.report(ClientMilestone::Retransmitted { timestamp, times });
         self.send(now, request, out);
     }
 
-    /// Returns whether there are replicas that have not been asked for a read.
+    /// Returns whether a read has been sent to some replicas only.
     fn has_rest(&self, request: &Outstanding) -> bool {
-        request.path == Path::ReadOnly && request.asked != Members::all(self.cluster)
+        request.path == Path::ReadOnly && !request.is_held() && request.asked != Members::all(self.cluster)
     }
 
     /// "it retransmits the request as a regular read-write request" [OSDI99 §5.1]: the same operation
@@ -344,11 +346,15 @@ impl Client {
         }
     }
 
-    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is
-    /// sent as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11).
+    /// A request that left before all keys were here has no MAC for some replica, which takes it for a forgery. It is sent
+    /// as if for the first time, once all keys are here, or soon after all but those of `f` (CL-11). So is one that was held.
     fn on_keys(&mut self, now: Now, missing: usize, out: &mut ClientActions) {
-        let Some(request) = self.request.filter(|request| request.retransmissions == 0) else { return };
+        self.keys_missing = missing;
+        let waits = |request: &Outstanding| request.is_held() || request.retransmissions == 0;
+        let Some(mut request) = self.request.filter(waits) else { return };
         if missing == 0 {
+            (request.resent, request.retransmissions, request.waits) = (0, 0, 0);
+            request.asked_ns = now.mono_ns;
             self.send(now, request, out);
         } else if missing <= self.cluster.f() {
             out.push(ClientAction::SetTimer(Deadline(now.mono_ns.saturating_add(KEYS_NS))));

@@ -243,6 +243,7 @@ pub fn client_milestone(milestone: &ClientMilestone) -> String {
     match *milestone {
         M::Invoked { timestamp, .. } => format!("asks t={}", timestamp.0),
         M::Refused(why) => format!("refused: {why:?}").to_lowercase(),
+        M::LacksKeys { timestamp } => format!("holds t={}: too few have its keys", timestamp.0),
         M::Retransmitted { timestamp, times } => format!("retransmits t={} ({times})", timestamp.0),
         M::AskedRest { timestamp } => format!("asks the others, too: t={}", timestamp.0),
         M::FellBack { from, to } => format!("has t={} ordered as t={}", from.0, to.0),

@@ -19,7 +19,7 @@
 //! | H3-H7, H11 | [`disk`] |
 //! | B1-B37 | [`bugs`] |
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
-//! | L32, L33 | [`late`] |
+//! | L32, L33, L36 | [`late`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;

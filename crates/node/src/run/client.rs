@@ -28,6 +28,9 @@ const ALONE_NS: u64 = 400_000_000;
 /// Lanes are told that others are answered no more often than this, in nanoseconds.
 const HEARD_NS: u64 = 250_000_000;
 
+/// The keys go to all replicas again no more often than this, however many lanes ask for it, in nanoseconds.
+const ANNOUNCE_NS: u64 = 10_000_000;
+
 /// On a crowded machine a lane waits this many times as long before it sends a request again.
 const CROWDED_WAITS: u64 = 4;
 
@@ -93,6 +96,8 @@ pub struct ClientProcess<M: Meter = ()> {
     heard_at: u64,
     /// How many replicas have sent no keys yet.
     keys_missing: usize,
+    /// Before this time, the keys are not announced again.
+    announce_at: u64,
     /// More threads want to run on this machine than there are cores.
     crowded: bool,
     counters: ClientCounters,
@@ -137,6 +142,7 @@ impl<M: Meter> ClientProcess<M> {
             patient: false,
             heard_at: 0,
             keys_missing: config.cluster.n(),
+            announce_at: 0,
             crowded: false,
             counters: ClientCounters::default(),
             meter,
@@ -355,7 +361,10 @@ impl<M: Meter> ClientProcess<M> {
             ClientAction::SetTimer(deadline) => self.set_timer(now, lane, deadline.0),
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
             ClientAction::SendKeys => {
-                self.endpoint.door_mut().announce();
+                if now.mono_ns >= self.announce_at {
+                    self.announce_at = now.mono_ns.saturating_add(ANNOUNCE_NS);
+                    self.endpoint.door_mut().announce();
+                }
                 self.send_keys();
             }
             ClientAction::Done { timestamp, result, path } => {
@@ -374,6 +383,7 @@ impl<M: Meter> ClientProcess<M> {
                 ClientMilestone::Retransmitted { .. } => self.counters.retransmitted += 1,
                 ClientMilestone::Invoked { .. }
                 | ClientMilestone::Refused(_)
+                | ClientMilestone::LacksKeys { .. }
                 | ClientMilestone::AskedRest { .. }
                 | ClientMilestone::FellBack { .. }
                 | ClientMilestone::TimestampTaken { .. }

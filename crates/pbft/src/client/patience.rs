@@ -1,6 +1,7 @@
 //! How long a client waits before it retransmits, and when it signs.
 
-use crate::io::config::Config;
+use super::outstanding::Outstanding;
+use crate::io::config::{Config, RequestAuth};
 use crate::io::rng::Rng;
 use crate::io::step::{Deadline, Now};
 
@@ -12,6 +13,8 @@ const REST_MIN_NS: u64 = 500_000;
 const REST_START_NS: u64 = 5_000_000;
 /// Observations before the estimate is believed.
 const OBSERVATIONS_MIN: u32 = 16;
+/// A client signs from the retransmission after this one on (AU-5).
+const UNSIGNED_RETRANSMISSIONS: u32 = 1;
 /// A client signs at least this long once it had to, in nanoseconds (AU-5).
 const SIGN_MIN_NS: u64 = 2_000_000_000;
 /// And never longer than this at a time.
@@ -124,8 +127,22 @@ pub(super) struct Signing {
 
 impl Signing {
     /// Returns whether requests carry a signature from the start.
-    pub(super) fn is_on(&self, now: Now) -> bool {
+    fn is_on(&self, now: Now) -> bool {
         now.mono_ns < self.until_ns
+    }
+
+    /// Decides whether a request that is about to leave carries a signature.
+    pub(super) fn decide(&self, auth: RequestAuth, now: Now, request: &mut Outstanding) {
+        request.signed = match auth {
+            RequestAuth::Mac => false,
+            RequestAuth::SigMac => true,
+            // "a correct client signs from its second retransmission on anyway" (AU-5).
+            RequestAuth::Adaptive if request.signed || self.is_on(now) => true,
+            RequestAuth::Adaptive => {
+                request.had_to_sign = request.resent > UNSIGNED_RETRANSMISSIONS;
+                request.had_to_sign
+            }
+        };
     }
 
     /// A request was answered, and only after it had been signed if it `had_to` be. Returns whether the next ones carry

@@ -66,7 +66,7 @@ pub enum ClientInput<'a> {
     Timer,
     /// Others are answered, or a replica is there again: what has waited for long may be asked for soon.
     Answered,
-    /// Keys have been exchanged with another replica, but not yet with `missing` of them.
+    /// Keys have been exchanged with all replicas but `missing` of them. Until this is said, with none.
     Keys {
         /// How many.
         missing: usize,
@@ -151,6 +151,11 @@ pub enum ClientMilestone {
     },
     /// An operation was not taken.
     Refused(Refusal),
+    /// The request is not sent yet: too few replicas could check it (CL-11).
+    LacksKeys {
+        /// Its number.
+        timestamp: Timestamp,
+    },
     /// Nothing came in time: the request was sent again.
     Retransmitted {
         /// Its number.

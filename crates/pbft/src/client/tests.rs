@@ -85,14 +85,16 @@ impl Test {
         let mut doors: Vec<Door> = principals().enumerate().map(door).collect();
         exchange_keys(&mut doors);
         let door = doors.pop().unwrap();
-        Self {
+        let mut test = Self {
             client,
             door,
             replicas: doors,
             domains: Domains::new(CLUSTER),
             operation: vec![],
             now: Now::default(),
-        }
+        };
+        assert_eq!(test.take(ClientInput::Keys { missing: 0 }), []);
+        test
     }
 
     fn four() -> Self {

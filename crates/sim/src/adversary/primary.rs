@@ -393,11 +393,11 @@ impl Liar for ProposeToOne {
 }
 
 /// P7: proposes each request of one client to one backup after the other, each time for a number that another batch gets,
-/// and to nobody else. Each of them has seen it proposed.
+/// and to nobody else. Each of them has seen it proposed. It begins when the request comes again: then the backups know it.
 #[derive(Debug, Default)]
 pub struct ProposeInVain {
-    /// Frames that wait, with the number of backups that have seen them.
-    waiting: Vec<(Vec<u8>, usize)>,
+    /// Frames that wait, with the number of backups that have seen them; none: they have come once.
+    waiting: Vec<(Vec<u8>, Option<usize>)>,
 }
 
 impl ProposeInVain {
@@ -417,11 +417,13 @@ impl Liar for ProposeInVain {
                 .and_then(|frame| Request::decode(&frame, lie.domains()))
                 .is_ok_and(|other| other.digest == request.digest)
         };
-        if !self.waiting.iter().any(|(frame, _)| same(frame)) {
+        if let Some(at) = self.waiting.iter().position(|(frame, _)| same(frame)) {
+            self.waiting[at].1.get_or_insert(0);
+        } else {
             if self.waiting.len() == Self::WAITING_MAX {
                 self.waiting.remove(0);
             }
-            self.waiting.push((request.frame.to_vec(), 0));
+            self.waiting.push((request.frame.to_vec(), None));
         }
         lie.count();
         false
@@ -432,7 +434,10 @@ impl Liar for ProposeInVain {
             return Fate::Keep;
         }
         let others = lie.others();
-        let next = self.waiting.iter_mut().find(|(_, seen)| *seen < others.len());
+        let next = self.waiting.iter_mut().find_map(|(frame, seen)| {
+            let seen = seen.as_mut().filter(|seen| **seen < others.len())?;
+            Some((frame, seen))
+        });
         let (Some((frame, seen)), Some((view, seq, batch))) = (next, lie.batch(said.body)) else {
             return Fate::Keep;
         };

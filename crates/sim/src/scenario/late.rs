@@ -1,5 +1,5 @@
-//! Who comes late, or learns late: a replica that is far behind or gets a proposal late, and a client that waits in vain
-//! (L32, L33). Each of the mends has a story of its own, in which the others are of no use.
+//! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, and
+//! keys (L32, L33, L36). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_wire::{Kind, ReplicaId};
@@ -80,6 +80,24 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(|_| 0)
     .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
     .play(time_out_in_vain),
+    Scenario::new(
+        "l36_keys_of_backups_come_late",
+        &["L36"],
+        "A client starts with its cluster, and each replica is further away: no request leaves that only the primary can check (CL-11)",
+    )
+    .expects(&[Expect::Noted("the primary has keys, a quorum has not")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 1, lanes: 1, introduced: false, ..setup })
+    .play(keys_come_late),
+    Scenario::new(
+        "l36_backups_listen_late",
+        &["L36"],
+        "A client starts with its cluster, and its keys reach the primary only: it sends them again before the request (CL-11)",
+    )
+    .expects(&[Expect::Noted("the primary has keys, a quorum has not")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 1, lanes: 1, introduced: false, ..setup })
+    .play(backups_listen_late),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -188,6 +206,41 @@ fn time_out_in_vain(stage: &mut Stage) -> Ended {
     stage.require(took[0] > 300, format!("the first one is sent again after {} ms", took[0]))?;
     stage.note("the time-out is long");
     stage.require(took[19] < 100, format!("requests take {took:?} ms"))
+}
+
+fn keys_come_late(stage: &mut Stage) -> Ended {
+    let client = stage.world.clients[0].node;
+    for (id, i) in stage.all().into_iter().zip(0..) {
+        let node = stage.world.hosts[stage.world.host_of(id)].node;
+        stage.world.network.worsen(client, node, 0, i * 15 * MS);
+        stage.world.network.worsen(node, client, 0, i * 15 * MS);
+    }
+    without_keys(stage, 40 * MS)?;
+    stage.until("the first answer", 260 * MS, |w| w.outstanding().0 == 0)
+}
+
+fn backups_listen_late(stage: &mut Stage) -> Ended {
+    let client = stage.world.clients[0].node;
+    for id in stage.all().into_iter().skip(1) {
+        let node = stage.world.hosts[stage.world.host_of(id)].node;
+        stage.world.network.mute(client, node, Kind::NewKey);
+    }
+    without_keys(stage, 30 * MS)?;
+    stage.mend();
+    stage.until("the first answer", 50 * MS, |w| w.outstanding().0 == 0)
+}
+
+/// Client 0 asks, and after `ns` the primary has exchanged keys with it, and a quorum has not.
+fn without_keys(stage: &mut Stage, ns: u64) -> Ended {
+    stage.ask(0, 0, "incr n 1");
+    stage.pass(ns)?;
+    let (cluster, missing) = (stage.cluster(), stage.world.clients[0].door.keys_missing());
+    stage.require(
+        (cluster.f() + 1..cluster.n()).contains(&missing),
+        format!("keys of {missing} are missing"),
+    )?;
+    stage.note("the primary has keys, a quorum has not");
+    Ok(())
 }
 
 fn pause(stage: &mut Stage, ids: &[ReplicaId]) {

@@ -161,9 +161,10 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[TIMEOUT, VIEW_CHANGES])
     .views_max(one_each)
     .with(|setup| {
-        // One byte: each operation is longer.
+        // One byte: each operation is longer. Executions take so long that one is always in progress.
         let config = Config { pipeline: 1, separate_above: 1, ..setup.config };
-        Setup { config, lanes: 4, ..setup }.lying_primaries(|| Censor { upto: 1 })
+        let task_time = (5 * MS, 5 * MS);
+        Setup { config, lanes: 4, task_time, ..setup }.lying_primaries(|| Censor { upto: 1 })
     })
     .play(|stage| ignored(stage, 0)),
     Scenario::new(

@@ -147,6 +147,7 @@ impl<A: App> World<A> {
         }
         if setup.introduced {
             world.introduce();
+            (0..world.clients.len()).for_each(|c| world.client_keyed(c));
         }
         world
     }

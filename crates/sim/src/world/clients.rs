@@ -35,7 +35,7 @@ pub struct ClientHost {
     pub door: Door,
     /// Its lanes.
     pub lanes: Vec<Lane>,
-    /// How many replicas have sent it no keys yet.
+    /// With how many replicas it has exchanged no keys, as its lanes know; the largest before they know anything.
     keys_missing: usize,
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
@@ -106,7 +106,7 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        let keys_missing = world.config.cluster.n();
+        let keys_missing = usize::MAX;
         Self { node, door, lanes, keys_missing, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
@@ -142,10 +142,12 @@ impl<A: App> World<A> {
         let kept = mutant(72, client.kept, client.first.saturating_add(1));
         client.first = wall.max(kept);
         let first = client.first;
+        client.keys_missing = usize::MAX;
         for lane in &mut client.lanes {
             lane.client = Client::new(lane.id, &self.config, Timestamp(first), client.rng.bits());
             (lane.deadline, lane.outstanding, lane.last_result) = (None, None, None);
         }
+        self.client_keyed(c); // its authenticator stays
         for l in 0..self.clients[c].lanes.len() {
             self.plan(c, l);
         }
@@ -244,9 +246,12 @@ impl<A: App> World<A> {
         }
     }
 
-    /// A replica has sent its keys.
-    fn client_keyed(&mut self, c: usize) {
+    /// A replica has sent its keys, perhaps: the lanes of client `c` are told how many have not.
+    pub(super) fn client_keyed(&mut self, c: usize) {
         let client = &mut self.clients[c];
+        if client.keys_missing == 0 {
+            return; // a replica has started again: one lacks keys at the most, usually
+        }
         let missing = client.door.keys_missing();
         if std::mem::replace(&mut client.keys_missing, missing) > missing {
             (0..client.lanes.len()).for_each(|l| self.step_client(c, l, ClientInput::Keys { missing }));

@@ -222,7 +222,8 @@ impl Exchange {
         let to = Principal::from_wire(holder);
         let peer = self.peers.get(to)?;
         peer.note_sent(now.saturating_add(resend_ns(to)));
-        let want = peer.is_wanted();
+        // Who has said that it lacks our share is to say so when it has it: a client waits for that (CL-11).
+        let want = peer.is_wanted() || matches!(self.own, Principal::Client(_)) && !peer.is_ready();
         // A replica is told again until it has used our generation and we have its; a client comes
         // back by itself.
         if matches!(to, Principal::Replica(_)) && (want || !peer.is_confirmed()) {

@@ -277,6 +277,21 @@ fn a_restarted_replica_asks_a_client_for_its_share() {
     assert!(world.admit(1, &request).is_ok());
 }
 
+/// L36, CL-11: a replica asks a client for its keys and sends its own with that. The client learns when they have come.
+#[test]
+fn l36_a_client_learns_that_a_replica_has_its_keys() {
+    let mut world = World::new();
+    for fresh in [1, C0] {
+        world.doors[fresh] = door(world.setting, fresh, 2);
+        new_keys(&mut world.doors[fresh], 0); // lost
+    }
+    let request = world.request(7, b"put x 1", false);
+    assert!(world.admit(1, &request).is_err());
+    assert_eq!(world.doors[C0].keys_missing(), N);
+    world.exchange_keys(0);
+    assert_eq!(world.doors[C0].keys_missing(), N - 1);
+}
+
 /// Any network: half of all messages are lost, the others doubled, late and out of order; nodes start
 /// again and change keys. Once messages get through, everyone understands everyone within seconds.
 #[test]

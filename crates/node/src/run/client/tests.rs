@@ -1,7 +1,8 @@
 //! What the lanes of one client do for one another.
 
-use quorate_wire::ClusterId;
+use quorate_process::Place;
 use quorate_wire::sign::{Signer, Verifier};
+use quorate_wire::{ClusterId, Kind};
 
 use super::*;
 
@@ -21,6 +22,35 @@ fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
     let door = door(Principal::Client(ClientId::new(1, 0)), 9);
     let addresses: Vec<_> = (1..=4).map(|port| ([127, 0, 0, 1], port).into()).collect();
     ClientProcess::new(&config, door, lanes, Directory::new(&addresses), timestamps, ())
+}
+
+/// Lanes that have exchanged keys with all replicas.
+fn keyed(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
+    let mut drive = drive(lanes, timestamps);
+    let ours = own_keys();
+    (0..4).for_each(|replica| exchange(&mut drive, replica, &ours));
+    assert_eq!(drive.keys_missing, 0);
+    drive
+}
+
+/// What a client of [`drive`] sends to replicas first.
+fn own_keys() -> Vec<u8> {
+    door(Principal::Client(ClientId::new(1, 0)), 9).take_outgoing().unwrap().1
+}
+
+/// A replica is given the client's keys, `ours`, and answers with its own.
+fn exchange(drive: &mut ClientProcess, replica: u16, ours: &[u8]) {
+    let mut theirs = door(ReplicaId(replica).into(), 20);
+    assert!(theirs.add_client(ClientId::new(1, 0), &Signer::Toy([7; 32]).public()));
+    // What a replica sends to others when it starts is signed, and so good for all. But it may lack this client's.
+    let (_, letter) = theirs.take_outgoing().unwrap();
+    let (missing, sent) = (drive.keys_missing, drive.counters.sent);
+    drive.receive(at(2), &letter);
+    assert_eq!((drive.keys_missing, drive.counters.sent), (missing, sent), "{replica} cannot check it");
+    assert!(theirs.admit(2, Frame::take(&mut Reader::new(ours)).unwrap()).is_ok());
+    let letters = core::iter::from_fn(|| theirs.take_outgoing());
+    let (_, answer) = letters.into_iter().find(|(to, _)| matches!(to, Principal::Client(_))).unwrap();
+    drive.receive(at(3), &answer);
 }
 
 fn at(ns: u64) -> Now {
@@ -44,7 +74,7 @@ fn pass(drive: &mut ClientProcess, from: u64, to: u64) -> (u64, u64) {
 /// After an outage of minutes a lane finds within half a second that it is over, and not all of them ask all the time.
 #[test]
 fn one_lane_finds_out_for_the_others() {
-    let mut drive = drive(100, Timestamp(1));
+    let mut drive = keyed(100, Timestamp(1));
     for lane in 0..100 {
         drive.invoke(at(1), lane, b"put", false);
     }
@@ -65,7 +95,7 @@ fn one_lane_finds_out_for_the_others() {
 #[test]
 fn a_crowded_machine_is_given_time() {
     for (crowded, early, late) in [(false, 2, 4), (true, 1, 2)] {
-        let mut drive = drive(1, Timestamp(1));
+        let mut drive = keyed(1, Timestamp(1));
         drive.set_crowded(crowded);
         drive.invoke(at(1), 0, b"put", false);
         pass(&mut drive, 1, 60 * MS);
@@ -81,12 +111,13 @@ fn what_cannot_be_kept_is_not_sent() {
     let dir = crate::testing::TempDir::new("client-timestamps");
     let (keys, away) = (dir.path().join("keys"), dir.path().join("away"));
     std::fs::create_dir(&keys).unwrap();
-    let mut drive = drive(1, Timestamps::open(dir.path(), 1_000).unwrap());
+    let mut drive = keyed(1, Timestamps::open(dir.path(), 1_000).unwrap());
     drive.invoke(at(1), 0, b"put", false);
     assert_eq!(drive.counters.sent, 1);
     let used_up = Timestamp(drive.timestamps.next().0 + (1 << 21));
     drive.lanes[0].client =
         Client::new(ClientId::new(1, 0), &Config::new(drive.cluster, ClusterId([3; 32])), used_up, 1);
+    drive.step(at(2), 0, ClientInput::Keys { missing: 0 });
     std::fs::rename(&keys, &away).unwrap();
     drive.invoke(at(2), 0, b"put", false);
     assert_eq!((drive.counters.sent, drive.counters.refused["timestamps-not-kept"]), (1, 1));
@@ -98,36 +129,48 @@ fn what_cannot_be_kept_is_not_sent() {
 /// CL-10, EX-2: a lane that is used for the first time begins above what all others have used.
 #[test]
 fn lanes_take_their_timestamps_from_one_row() {
-    let mut drive = drive(3, Timestamp(10));
+    let mut drive = keyed(3, Timestamp(10));
     for (lane, expected) in [(0, 10), (2, 11), (1, 12)] {
         drive.invoke(at(1), lane, b"put", false);
         assert_eq!(drive.lanes[usize::from(lane)].client.outstanding(), Some(Timestamp(expected)));
     }
 }
 
-/// CL-11: the first request leaves before the client has any keys. It is sent again as soon as keys have been exchanged
-/// with all replicas, or soon after with all but one, which may have stopped; and not only after a time-out.
+/// L36, CL-11: the first request waits until keys have been exchanged with all replicas, or for a moment after with all but
+/// one, which may have stopped; and not for a time-out.
 #[test]
-fn a_first_request_waits_for_keys_and_no_longer() {
-    for (keys, sent, retransmitted) in [(4, 2, 0), (3, 2, 1), (2, 1, 0)] {
-        let mut drive = drive(2, Timestamp(1));
+fn l36_a_first_request_waits_for_keys_and_no_longer() {
+    for (keys, sent, retransmitted) in [(4, 1, 0), (3, 1, 1), (2, 0, 0)] {
+        let (mut drive, ours) = (drive(2, Timestamp(1)), own_keys());
         drive.invoke(at(1), 0, b"put", false);
-        let (_, ours) = door(Principal::Client(ClientId::new(1, 0)), 9).take_outgoing().unwrap();
         for replica in 0..keys {
-            assert_eq!((drive.counters.sent, drive.counters.retransmitted), (1, 0), "{replica} keys");
-            let mut theirs = door(ReplicaId(replica).into(), 20);
-            assert!(theirs.add_client(ClientId::new(1, 0), &Signer::Toy([7; 32]).public()));
-            // What a replica sends to others when it starts is signed, and so good for all. It may lack this client's.
-            let (_, letter) = theirs.take_outgoing().unwrap();
-            drive.receive(at(2), &letter);
-            assert_eq!(drive.counters.sent, 1, "{replica} cannot check it");
-            assert!(theirs.admit(2, Frame::take(&mut Reader::new(&ours)).unwrap()).is_ok());
-            let letters = core::iter::from_fn(|| theirs.take_outgoing());
-            let (_, answer) = letters.into_iter().find(|(to, _)| matches!(to, Principal::Client(_))).unwrap();
-            drive.receive(at(3), &answer);
+            assert_eq!((drive.counters.sent, drive.counters.retransmitted), (0, 0), "{replica} keys");
+            exchange(&mut drive, replica, &ours);
         }
         pass(&mut drive, 3, 40 * MS);
         let counters = &drive.counters;
         assert_eq!((counters.sent, counters.retransmitted), (sent, retransmitted), "{keys} keys");
     }
+}
+
+/// L36, CL-3: keys go out before the first request could, and again when it is time to ask again, once for all lanes.
+#[test]
+fn l36_keys_go_out_again_with_each_request_that_waits() {
+    struct Count(usize);
+    impl Transport for Count {
+        fn send(&mut self, _: Place, datagram: &[u8]) {
+            let mut reader = Reader::new(datagram);
+            while !reader.is_empty() {
+                assert_eq!(Frame::take(&mut reader).unwrap().kind, Kind::NewKey);
+                self.0 += 1;
+            }
+        }
+    }
+    let (mut drive, mut count) = (drive(20, Timestamp(1)), Count(0));
+    (0..20).for_each(|lane| drive.invoke(at(MS), lane, b"put", false));
+    drive.flush(&mut count);
+    assert_eq!(count.0, 4, "to each replica");
+    pass(&mut drive, MS, 60 * MS);
+    drive.flush(&mut count);
+    assert_eq!((count.0, drive.counters.sent), (8, 0));
 }

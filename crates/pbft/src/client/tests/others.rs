@@ -55,12 +55,20 @@ fn l19_a_lane_that_waits_asks_again_when_others_are_answered() {
     assert_eq!(test.take(ClientInput::Answered), [], "once is enough");
 }
 
-/// CL-11: a request that left before the keys were here is no business of the time-out.
+fn keys(test: &mut Test, missing: usize) -> Vec<Did> {
+    test.take(ClientInput::Keys { missing })
+}
+
+fn held(t: u64) -> [Did; 3] {
+    [Did::Said(ClientMilestone::LacksKeys { timestamp: Timestamp(t) }), Did::Keys, Did::Wait]
+}
+
+/// CL-11: a request that left before all keys were here is no business of the time-out.
 #[test]
 fn keys_that_come_after_the_request_bring_it_again() {
     let mut test = Test::four();
-    test.invoke(b"put", false);
-    let keys = |test: &mut Test, missing| test.take(ClientInput::Keys { missing });
+    keys(&mut test, 1);
+    assert_eq!(test.invoke(b"put", false)[1..], [send(Some(0), 100), Did::Wait], "a quorum can check it");
     assert_eq!((keys(&mut test, 3), keys(&mut test, 2)), (vec![], vec![]));
     assert_eq!(keys(&mut test, 1), [Did::Wait], "one may have stopped: the time-out is short");
     assert_eq!(keys(&mut test, 0), [send(Some(0), 100), Did::Wait]);
@@ -69,4 +77,52 @@ fn keys_that_come_after_the_request_bring_it_again() {
     test.invoke(b"put", false);
     test.time_out();
     assert_eq!(keys(&mut test, 0), [], "all have been asked already");
+}
+
+/// L36, CL-11: no request leaves that the primary can check and a quorum cannot. It is no retransmission when it leaves.
+#[test]
+fn l36_a_request_waits_until_enough_replicas_can_check_it() {
+    for last in [0, 1] {
+        let mut test = Test::four();
+        keys(&mut test, 4);
+        assert_eq!(test.invoke(b"put", false)[1..], held(100));
+        assert_eq!(keys(&mut test, 3), []);
+        assert_eq!(test.time_out(), held(100));
+        assert_eq!(keys(&mut test, 2), []);
+        if last == 0 {
+            assert_eq!(keys(&mut test, 0), [send(Some(0), 100), Did::Wait]);
+            let sent = Did::Send { to: None, t: 100, read: false, full: true, sign: false };
+            assert_eq!(test.time_out(), [again(100, 1), sent, Did::Wait]);
+        } else {
+            assert_eq!(keys(&mut test, 1), [Did::Wait]);
+            let sent = Did::Send { to: None, t: 100, read: false, full: true, sign: true };
+            assert_eq!(test.time_out(), [again(100, 2), sent, Did::Wait]);
+        }
+    }
+}
+
+/// L36, CL-11: replicas that never send keys hold nothing up that a signature can prove, and where clients do not sign, the
+/// request leaves with the keys. A read is held as a write is.
+#[test]
+fn l36_a_signature_takes_the_place_of_keys() {
+    let mut test = Test::four();
+    keys(&mut test, 2);
+    test.invoke(b"put", false);
+    assert_eq!(test.time_out(), held(100));
+    let sent = Did::Send { to: None, t: 100, read: false, full: true, sign: true };
+    assert_eq!(test.time_out(), [again(100, 2), sent, Did::Wait]);
+    assert_eq!(keys(&mut test, 0), [], "all have been asked already");
+    let mut test = Test::new(&Config { request_auth: RequestAuth::Mac, ..config(1) });
+    keys(&mut test, 2);
+    test.invoke(b"put", false);
+    for times in 1..7 {
+        let did = test.time_out();
+        assert!(did.ends_with(&held(100)), "{times}: {did:?}");
+    }
+    assert_eq!(keys(&mut test, 0), [send(Some(0), 100), Did::Wait]);
+    let mut test = Test::four();
+    keys(&mut test, 2);
+    assert_eq!(test.invoke(b"get", true)[1..], held(100));
+    assert_eq!(test.time_out(), held(100));
+    assert_eq!(keys(&mut test, 0), [Did::Read { t: 100 }, Did::Wait]);
 }
