@@ -100,8 +100,8 @@ struct RunBench {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
     /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. Default: bqs-x1
-    /// makes signatures of all three kinds. The other experiments make none. Where a signature would be made or
-    /// checked, the process waits for as long as a machine of 2006 needed for it
+    /// makes signatures of all three kinds. The other experiments make and check no signatures. Instead, the process
+    /// waits for as long as a machine of 2006 needed for this
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the same JSON as --json to NAME.json in this directory [default for `all`: bench-results]

@@ -56,7 +56,7 @@ pub(crate) struct Init {
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
     /// Another setting, such as window=4096. `init` writes a setting that must be the same on all nodes to cluster.toml,
-    /// and any other setting to the node.toml of each node that has it. Can be repeated
+    /// and any other setting to node.toml. Some settings exist only in the node.toml of replicas. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

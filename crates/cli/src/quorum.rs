@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 
 use crate::fail::CommandResult;
 
-/// Run registers: values that need no leader. Simulate and measure them
+/// Run, simulate and measure registers: values that servers keep without a leader
 ///
 /// A register has a key, and holds one value. Clients read and replace the value. Every server of a cluster stores all
 /// registers. The cluster has 3f + 1 servers, and tolerates f Byzantine ones.

@@ -30,9 +30,9 @@ pub(super) enum VariantName {
     /// A write has two phases, or three if writes overlap. At most two writes of a stopped client can become visible
     #[default]
     Optimized,
-    /// A write has three phases, or four if the current value may not be stored at a quorum of servers yet. When
-    /// correct clients have completed two writes after the stop, one after the other, no write of the stopped client can
-    /// become visible any more
+    /// A write has three phases. It has a fourth if the client cannot tell whether a quorum of servers already stores the
+    /// current value. When correct clients have completed two writes after the stop, one after the other, no write of the
+    /// stopped client can become visible any more
     Strong,
     /// A write has two phases, or more if writes overlap. As with strong, no write of a stopped client can become visible
     /// any more after two writes by correct clients
