@@ -201,3 +201,24 @@ fn px_e_short_operations_need_no_worker() {
         }
     });
 }
+
+/// PX-E: one worker, too, keeps a long operation off the replica's thread, which answers others in the meantime.
+#[test]
+fn px_e_one_worker_runs_beside_the_replicas_thread() {
+    let service = Slow::default();
+    let cluster = Cluster::with_workers(service.clone(), &[1]);
+    let caller = cluster.caller(4);
+    raise(&caller, &(0..4).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
+    service.hangs.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let hung = scope.spawn(|| number(&caller.call(&incr("shang"), false).unwrap()));
+        while service.odd.load(Ordering::Relaxed) < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Fewer than the batches that agreement has in progress at a time: with one worker, it waits for execution.
+        assert_eq!(raise(&caller, &[String::from("fast")], 4), [4]);
+        assert!(!hung.is_finished());
+        service.hangs.store(false, Ordering::Relaxed);
+        assert_eq!(hung.join().unwrap(), 1);
+    });
+}

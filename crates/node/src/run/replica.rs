@@ -198,8 +198,8 @@ impl ReplicaNode {
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
         let core = put(replica, self.signer.clone(), &self.settings.config);
         let mut process = Process::new(self.id, &config, core, door, self.directory.clone(), executor, disk);
-        let count = usize::try_from(config.workers).unwrap_or(1);
-        let workers = if count > 1 {
+        let count = worker_threads(&config);
+        let workers = if count > 0 {
             let Settings { parallel: engine, service: name, .. } = self.settings;
             let parallel = Parallel {
                 workers: count,
@@ -396,6 +396,12 @@ fn resume<S: Service>(
     Ok(resume)
 }
 
+/// Returns the number of threads that run long operations. One worker has a thread, too, unless batches are executed
+/// before they have committed: those cannot wait for a thread (PX-7).
+fn worker_threads(config: &Config) -> usize {
+    if config.workers == 1 && config.tentative { 0 } else { usize::try_from(config.workers).unwrap_or(1) }
+}
+
 /// Pins this thread to a core.
 pub(crate) fn pin(core: usize) -> Result<(), NodeError> {
     let mut cores = CpuSet::new();
@@ -411,5 +417,20 @@ pub fn in_words(durability: Durability) -> &'static str {
         Durability::Sync => "everything is on disk before it is acknowledged",
         Durability::Async => "written without waiting: a killed replica has to rejoin",
         Durability::Memory => "nothing is written: if more than f replicas stop, all data is lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Cluster, ClusterId};
+
+    use super::*;
+
+    /// PX-7: by default no thread is started.
+    #[test]
+    fn one_worker_has_a_thread_where_only_committed_batches_are_executed() {
+        let default = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([1; 32]));
+        let of = |workers, tentative| worker_threads(&Config { workers, tentative, ..default.clone() });
+        assert_eq!((worker_threads(&default), of(1, false), of(8, false)), (0, 1, 8));
     }
 }

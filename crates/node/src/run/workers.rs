@@ -200,7 +200,7 @@ impl Workers {
                 warn!(worker, "a worker has run one operation for 10 s: what depends on it waits (PX-9)");
             }
         }
-        if !self.is_of_use && requests >= IDLE_REQUESTS {
+        if !self.is_of_use && self.began.len() > 1 && requests >= IDLE_REQUESTS {
             self.is_of_use = true;
             let workers = self.began.len();
             warn!(

@@ -230,8 +230,8 @@ keys! {
         "The core that the node's main thread is pinned to.",
         |s, v| s.core = if v.text() == Some("any") { None } else { Some(usize::try_from(v.number()?).ok()?) };
     replica "workers" = "1", "1 to 128",
-        "Threads that run long operations, several at a time. 1: requests are executed one after the other. More than 1\n\
-         needs tentative = false. Replicas may differ.",
+        "Threads that run long operations, several at a time. More than 1 needs tentative = false. 1: requests are executed\n\
+         one after the other, long ones on a thread if tentative = false. Replicas may differ.",
         |s, v| s.config.workers = v.number().filter(|count| (1..=WORKERS_MAX).contains(count))?;
     replica "parallel" = "\"keys\"", "\"keys\", \"matrix\", \"sequential\" or \"free\"",
         "With workers: how the replica finds out which requests wait for others. keys: by the keys that the service\n\
