@@ -50,14 +50,7 @@ impl Nodes {
     ) -> Result<Self> {
         let mut settings = vec![("durability", durability), ("poll", "20us")];
         settings.extend(chosen);
-        let nodes = Self::create(name, service, &settings)?;
-        if !chosen.is_empty() {
-            let path = nodes.node("client-0").join("node.toml");
-            let chosen = chosen.iter().map(|(key, value)| format!("{key} = \"{value}\"\n"));
-            let text = chosen.fold("poll = \"20us\"\n".to_owned(), |text, line| text + &line);
-            fs::write(&path, text + &fs::read_to_string(&path)?)?;
-        }
-        Ok(nodes)
+        Self::create(name, service, &settings)
     }
 
     /// Creates the directories of a cluster in which everything but the durability is as usual.

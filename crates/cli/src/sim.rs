@@ -5,6 +5,7 @@ mod files;
 mod list;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod page;
 mod replay;
 mod run;
 mod text;

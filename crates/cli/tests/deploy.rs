@@ -27,8 +27,11 @@ fn shell(line: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
+/// The system calls that container engines allow by default: of the package `golang-github-containers-common`.
+const PROFILE: &str = "/usr/share/containers/seccomp.json";
+
 /// The image has the program and its libraries, and all digests are right. A replica runs in it as an unprivileged user,
-/// with a root file system that cannot be written.
+/// with a root file system that cannot be written, and with the default seccomp profile.
 #[test]
 fn the_image_is_whole_and_runs() {
     let dir = Dir::new("image");
@@ -78,10 +81,14 @@ fn the_image_is_whole_and_runs() {
     let line = "chown -R 10001:10001 $NODE; mkdir $ROOT/data/replica-0; mount --bind $ROOT $ROOT; \
                 mount --bind $NODE $ROOT/data/replica-0; mount --bind /dev $ROOT/dev; mount -o remount,bind,ro $ROOT; \
                 export QUORATE_LOG_FORMAT=json; \
-                exec chroot --userspec=10001:10001 $ROOT /usr/bin/quorate replica --dir /data/replica-0";
+                exec python3 $CONFINED $PROFILE $ROOT 10001 /usr/bin/quorate replica --dir /data/replica-0";
+    let confined = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/deploy/confined.py");
+    assert!(Path::new(PROFILE).exists(), "no {PROFILE}: apt-get install golang-github-containers-common");
     let child = Command::new("unshare")
         .args(["-m", "sh", "-ec", line])
         .env("NODE", &node)
+        .env("CONFINED", confined)
+        .env("PROFILE", PROFILE)
         .env("ROOT", &root)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -103,10 +110,10 @@ fn the_image_is_whole_and_runs() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let owner = shell(
-        "stat -c %u /proc/$P; R=/proc/$P/root; ! touch $R/etc/new",
+        "stat -c %u /proc/$P; grep '^Seccomp:' /proc/$P/status; R=/proc/$P/root; ! touch $R/etc/new",
         &[("P", &child.0.id().to_string())],
     );
-    assert!(owner.starts_with("10001\n"), "{owner}");
+    assert!(owner.starts_with("10001\nSeccomp:\t2\n"), "{owner}");
     kill(Pid::from_raw(i32::try_from(child.0.id()).unwrap()), Signal::SIGTERM).unwrap();
     assert!(child.0.wait().unwrap().success(), "{}", fs::read_to_string(&log).unwrap());
 }

@@ -50,6 +50,7 @@ mod desk;
 mod document_tests;
 mod elements;
 mod encode;
+mod guesses;
 mod lists;
 mod pack;
 mod refusal;

@@ -124,6 +124,11 @@ fn a_password_comes_first() {
     expect(&mut stream, b"AUTH secres\r\n", wrong);
     expect(&mut stream, b"AUTH nobody secret\r\n", wrong);
     expect(&mut stream, b"AUTH default secret\r\nGET k\r\n", b"+OK\r\n$-1\r\n");
+    // A program that guesses is not told for a while whether it is right.
+    let mut other = door.connect();
+    expect(&mut other, &b"AUTH wrong\r\n".repeat(8), &wrong.repeat(8));
+    expect(&mut other, b"AUTH secret\r\n", b"-ERR too many wrong passwords: try again in 10 seconds\r\n");
+    expect(&mut stream, b"GET k\r\n", b"$-1\r\n");
 }
 
 /// H4: a command at or beyond a limit is answered, or refused in words, whatever pieces it comes in. It hung for a minute,

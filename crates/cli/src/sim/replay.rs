@@ -7,13 +7,16 @@ use std::process::ExitCode;
 use clap::Args;
 use quorate_sim::app::KvApp;
 use quorate_sim::command::{self, ReplayOptions};
+use quorate_sim::lanes::Diagram;
+use quorate_sim::recording;
 use quorate_sim::trace::Line;
-use quorate_sim::{lanes, recording};
 use quorate_wire::ReplicaId;
 
 use super::asked::{Runs, configured, flags, refused, size, with_settings};
+use super::page;
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
+use crate::local::unwritable;
 use crate::out;
 use crate::values::{self, RequestName};
 
@@ -32,6 +35,7 @@ use crate::values::{self, RequestName};
 /// Examples:
 ///
 ///   quorate sim replay --seed 0x2f81 --lanes --from 4090
+///   quorate sim replay --seed 0x2f81 --lanes --html run.html
 ///   quorate sim replay --seed 0x2f81 --at 4112 --show r1,r2
 ///   quorate sim replay --seed 7 --request c0:1
 ///   quorate sim replay --recording r1.rec --from 100
@@ -71,9 +75,12 @@ pub(crate) struct Replay {
     /// Show only events of this request, such as c0:1 (request 1 of client 0)
     #[arg(long, value_name = "C:T", value_parser = values::request)]
     request: Option<RequestName>,
-    /// Draw the run as a diagram, with a column for each replica and each lane of a client
+    /// Draw the run as a diagram, with a column for each replica and one for all clients
     #[arg(long)]
     lanes: bool,
+    /// Write the diagram to this file, as a page of HTML
+    #[arg(long, value_name = "FILE", requires = "lanes")]
+    html: Option<PathBuf>,
     /// Execute requests in parallel, as in `sim run`
     #[arg(long, conflicts_with_all = ["scenario", "recording"])]
     workers: bool,
@@ -130,7 +137,7 @@ impl Replay {
         let only_states =
             !self.show.is_empty() && self.from.is_none() && self.request.is_none() && !self.lanes;
         if !only_states {
-            self.print(&replay.lines, &replay.names);
+            self.print(&replay.lines, &replay.names)?;
         }
         for state in &replay.states {
             out::line(state);
@@ -174,7 +181,7 @@ impl Replay {
         names.sort();
         names.dedup();
         if self.show.is_empty() || self.from.is_some() || self.lanes {
-            self.print(&lines, &names);
+            self.print(&lines, &names)?;
         }
         for state in states {
             out::line(state);
@@ -216,14 +223,22 @@ impl Replay {
         }
     }
 
-    fn print(&self, lines: &[Line], names: &[String]) {
-        if self.lanes {
-            out::line(lanes::draw(names, lines).trim_end());
-        } else {
+    fn print(&self, lines: &[Line], names: &[String]) -> Result<(), Failure> {
+        if !self.lanes {
             for line in lines {
                 out::line(format!("{:>7} {:>10}  {line}", line.step, line.at / 1000));
             }
+            return Ok(());
         }
+        let diagram = Diagram::new(names, lines);
+        let Some(path) = &self.html else {
+            out::line(diagram.draw().trim_end());
+            return Ok(());
+        };
+        let title = self.seed.map_or_else(|| "recording".to_owned(), |seed| format!("seed {seed}"));
+        fs::write(path, page::html(&title, &diagram)).map_err(|error| unwritable(path, &error))?;
+        out::line(format!("{}: {} events", path.display(), diagram.rows().len()));
+        Ok(())
     }
 }
 
@@ -249,6 +264,7 @@ mod tests {
             show: Vec::new(),
             request: None,
             lanes: false,
+            html: None,
             workers: false,
             plain: false,
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use quorate_sim::command::{self, ReplayOptions, RunOptions, Seeds, Summary};
 use quorate_sim::expected;
-use quorate_sim::lanes;
+use quorate_sim::lanes::Diagram;
 use quorate_sim::report::Failure as Report;
 
 use super::asked::{Runs, configured, flags, refused, settings_help, size, with_settings};
@@ -72,7 +72,7 @@ pub(crate) struct RunSim {
     /// Number of runs in parallel (default: one per core)
     #[arg(long, value_name = "N", value_parser = values::count)]
     jobs: Option<u64>,
-    /// Draw the run as a diagram, with a column for each replica and each lane of a client. Needs --seed
+    /// Draw the run as a diagram, with a column for each replica and one for all clients. Needs --seed
     #[arg(long, requires = "seed", conflicts_with = "json")]
     lanes: bool,
     /// Execute requests in parallel. The number of workers and the engine differ from replica to replica. An engine
@@ -106,7 +106,7 @@ impl RunSim {
                 ..ReplayOptions::default()
             };
             let replay = command::replay(&shown).map_err(|error| refused(&error))?;
-            out::line(lanes::draw(&replay.names, &replay.lines));
+            out::line(Diagram::new(&replay.names, &replay.lines).draw());
         }
         let mut progress = Progress::new(options.seeds);
         let summary =

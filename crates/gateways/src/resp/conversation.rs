@@ -6,6 +6,7 @@ use super::command::parse;
 use super::cursors::Cursors;
 use super::decode::Decoder;
 use super::encode;
+use super::guesses::Guesses;
 use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
 use super::scripts::Scripts;
@@ -50,6 +51,8 @@ pub struct Protocol {
     pub(super) cursors: Mutex<Cursors>,
     /// The scripts that clients have sent.
     pub(super) scripts: Mutex<Scripts>,
+    /// The wrong passwords of late.
+    pub(super) guesses: Mutex<Guesses>,
     /// The password for AUTH, if there is one.
     pub(super) password: Option<Vec<u8>>,
     /// Maximum number of connections.
@@ -83,9 +86,14 @@ pub struct RespConversation {
 impl Conversation for RespConversation {
     type Protocol = Protocol;
 
-    fn open(protocol: &Protocol, _ends: Ends, id: u64) -> Self {
+    fn open(protocol: &Protocol, ends: Ends, id: u64) -> Self {
         Self {
-            session: Session { id, admitted: protocol.password.is_none(), ..Session::default() },
+            session: Session {
+                id,
+                ends: Some(ends),
+                admitted: protocol.password.is_none(),
+                ..Session::default()
+            },
             decoder: Decoder::default(),
             input: Vec::new(),
             taken: 0,
@@ -313,6 +321,7 @@ fn facts<'a>(protocol: &'a Protocol, counts: &Counts) -> Facts<'a> {
     Facts {
         cursors: &protocol.cursors,
         scripts: &protocol.scripts,
+        guesses: &protocol.guesses,
         operation_bytes_max: protocol.operation_bytes_max,
         password: protocol.password.as_deref(),
         connections_max: protocol.connections_max,

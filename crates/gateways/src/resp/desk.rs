@@ -54,8 +54,10 @@ impl Desk {
     /// Returns the replies to commands that are sent together.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Vec<u8> {
         let (cursors, scripts) = (std::mem::take(&mut self.cursors), std::mem::take(&mut self.scripts));
+        let guesses = Mutex::default();
         let facts = Facts {
             cursors: &cursors,
+            guesses: &guesses,
             scripts: &scripts,
             operation_bytes_max: 50_000,
             password: None,

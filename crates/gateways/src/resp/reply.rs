@@ -9,6 +9,7 @@ use quorate_service::registry;
 use super::cursors::Cursors;
 use super::decode::number;
 use super::encode::{self, Version};
+use super::guesses::Guesses;
 use super::refusal::bad_ttl;
 use super::scripts::Scripts;
 use crate::front::Requests;
@@ -25,6 +26,8 @@ pub(super) struct Facts<'a> {
     pub(super) scripts: &'a Mutex<Scripts>,
     /// Maximum number of bytes of an operation.
     pub(super) operation_bytes_max: usize,
+    /// The wrong passwords of late.
+    pub(super) guesses: &'a Mutex<Guesses>,
     /// The password, if there is one.
     pub(super) password: Option<&'a [u8]>,
     /// Maximum number of connections.

@@ -1,7 +1,11 @@
 //! Commands that concern only the connection, and are answered by the gateway itself: PING, HELLO, AUTH, CLIENT and
 //! similar ones.
 
+use std::sync::PoisonError;
+
 use quorate_service::kv::{DATABASES, matches};
+
+use crate::front::Ends;
 
 use super::decode::number;
 use super::encode::{self, Version};
@@ -29,6 +33,8 @@ pub(super) enum Parsed {
 pub(super) struct Session {
     /// Its number, from 1.
     pub(super) id: u64,
+    /// Where its two ends are.
+    pub(super) ends: Option<Ends>,
     /// Its name. At most [`NAME_BYTES_MAX`] bytes.
     pub(super) name: Vec<u8>,
     /// Whether it has given the password, or needs none.
@@ -106,8 +112,8 @@ pub(super) fn here(
             encode::status(out, "OK");
         }
         "reset" => {
-            let (id, admitted) = (session.id, facts.password.is_none());
-            *session = Session { id, admitted, ..Session::default() };
+            let (id, ends, admitted) = (session.id, session.ends, facts.password.is_none());
+            *session = Session { id, ends, admitted, ..Session::default() };
             encode::status(out, "RESET");
         }
         "script" => script::script(rest, facts, out)?,
@@ -137,9 +143,16 @@ fn admit(
             ),
         };
     };
+    let guesses = || facts.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+    if session.ends.is_some_and(|ends| !guesses().may_try(ends, facts.uptime_s)) {
+        return refuse("ERR too many wrong passwords: try again in 10 seconds");
+    }
     let right = password.len() == expected.len()
         && password.iter().zip(expected).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0;
     if !right || user.is_some_and(|user| user != b"default") {
+        if let Some(ends) = session.ends {
+            guesses().note(ends, facts.uptime_s);
+        }
         return refuse("WRONGPASS invalid username-password pair or user is disabled.");
     }
     session.admitted = true;

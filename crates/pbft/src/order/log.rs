@@ -23,6 +23,8 @@ pub(crate) struct Log {
     view: ViewNum,
     /// The view that the old commits are of.
     old_view: Option<ViewNum>,
+    /// Slots above this number are as they were when they got their numbers.
+    used_to: SeqNum,
 }
 
 impl Log {
@@ -30,8 +32,9 @@ impl Log {
     pub(crate) fn new(window: u64, cluster: Cluster) -> Self {
         let slots = (0..window.next_power_of_two()).map(|_| Slot::new(cluster.n())).collect();
         let mask = window.next_power_of_two() - 1;
-        let mut log =
-            Self { slots, mask, window, stable: SeqNum(0), low: SeqNum(0), view: ViewNum(0), old_view: None };
+        let none = SeqNum(0);
+        let (view, old_view) = (ViewNum(0), None);
+        let mut log = Self { slots, mask, window, stable: none, low: none, view, old_view, used_to: none };
         log.number_slots(SeqNum(0));
         log
     }
@@ -90,8 +93,14 @@ impl Log {
         if !self.holds(seq) {
             return None;
         }
+        self.used_to = self.used_to.max(seq);
         let index = self.index(seq);
         self.slots.get_mut(index)
+    }
+
+    /// Returns the last number of the window whose slot may hold anything.
+    pub(crate) fn used_to(&self) -> SeqNum {
+        self.used_to.min(self.high())
     }
 
     /// Returns all slots from the lowest number to the highest.

@@ -65,9 +65,12 @@ impl<T: Copy + Eq> Votes<T> {
     }
 
     /// Forgets every vote and keeps the room.
+    #[inline]
     pub fn clear(&mut self) {
-        self.values.fill(None);
-        self.len = 0;
+        if self.len > 0 {
+            self.values.fill(None);
+            self.len = 0;
+        }
     }
 
     /// Returns what `replica` has said.

@@ -192,8 +192,10 @@ impl Replica {
         self.look_at_rejoin(now, out);
         self.watch_recoveries(now, out);
         // Others may lack the last vote; it now carries the proof (CK-2).
-        for n in self.log.numbers() {
+        let mut n = seq.next();
+        while n <= self.log.used_to() {
             self.advance_quietly(now, n, out);
+            n = n.next();
         }
         self.propose();
         // A new primary may have waited for this (DP-5).

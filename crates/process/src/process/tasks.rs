@@ -36,7 +36,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.ahead.is_some() {
             return self.run_ahead(now, watch);
         }
-        while let Some(task) = self.next_task() {
+        while !self.queue.is_empty()
+            && let Some(task) = self.next_task()
+        {
             self.run(now, task, watch);
         }
     }

@@ -265,18 +265,24 @@ impl<P: Protocol> Authenticator<P> {
 
     /// Returns the next NEW-KEY to be sent: for whom, and the frame. A client is named by its
     /// lane 0, whichever lane it used.
+    #[inline]
     pub fn take_outgoing(&mut self) -> Option<(Principal, Vec<u8>)> {
         let (to, want) = self.exchange.take_letter()?;
+        Some(self.write_new_key(to, want))
+    }
+
+    #[cold]
+    fn write_new_key(&mut self, to: Principal, want: bool) -> (Principal, Vec<u8>) {
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         self.exchange.new_key(want).encode(&mut Writer::new(&mut body));
         self.signer.seal_number(&self.domains, NEW_KEY, self.epoch, self.own, &body, &mut frame);
         if !self.exchange.has_share_of(to) {
-            return Some((to, frame));
+            return (to, frame);
         }
         // It is known to come from here, also while others send NEW-KEYs in this name (A5).
         let mut escorted = Vec::new();
         self.escort(Some(to), &frame, &mut escorted);
-        Some((to, escorted))
+        (to, escorted)
     }
 
     /// Takes one frame, which [`Frame::take`] has split from a datagram.

@@ -18,11 +18,11 @@
 //! A key is derived at its first use: an agreement costs 40 us, and there may be thousands of clients. This module
 //! has no I/O, no clock and no randomness: they are passed in.
 
+mod letters;
 mod peer;
 
-use alloc::collections::BTreeSet;
-
-use self::peer::{Generation, Generations, Peer, Peers, Share};
+use self::letters::Letters;
+use self::peer::{Generation, Generations, Peers, Share};
 use crate::envelope::cluster::Cluster;
 use crate::envelope::digest::ClusterId;
 use crate::envelope::id::{Principal, ReplicaId};
@@ -75,8 +75,7 @@ pub struct Exchange {
     /// From when on the current generation is used for sending.
     switch_ns: u64,
     peers: Peers,
-    /// When each NEW-KEY that is owed may leave, and the key holder it is for. At most one each.
-    letters: BTreeSet<(u64, u64)>,
+    letters: Letters,
     /// The front of the digest of the settings that all replicas must have alike.
     settings: u64,
 }
@@ -114,7 +113,7 @@ impl Exchange {
             },
             switch_ns: 0,
             peers: Peers::new(cluster.n()),
-            letters: BTreeSet::new(),
+            letters: Letters::new(),
             settings: 0,
         };
         exchange.announce();
@@ -130,7 +129,7 @@ impl Exchange {
     pub fn remove_client(&mut self, client: Principal) {
         let holder = client.key_holder();
         if let Some(due) = self.peers.remove_client(holder).and_then(|peer| peer.due()) {
-            self.letters.remove(&(due, holder));
+            self.letters.remove(due, holder);
         }
     }
 
@@ -207,19 +206,20 @@ impl Exchange {
     fn owe(&mut self, to: Principal) {
         if let Some(peer) = self.peers.get(to) {
             let due = peer.earliest(self.now_ns);
-            schedule(&mut self.letters, peer, to.key_holder(), due);
+            self.letters.schedule(peer, to.key_holder(), due);
         }
     }
 
     /// Returns the next pending NEW-KEY that may be sent: its receiver, and whether we want theirs.
+    #[inline]
     pub fn take_letter(&mut self) -> Option<(Principal, bool)> {
-        let now = self.now_ns;
-        let &(due, holder) = self.letters.first()?;
-        if due > now {
-            return None;
-        }
-        self.letters.pop_first();
-        let to = Principal::from_wire(holder);
+        let holder = self.letters.take(self.now_ns)?;
+        self.letter_for(holder)
+    }
+
+    #[cold]
+    fn letter_for(&mut self, holder: u64) -> Option<(Principal, bool)> {
+        let (now, to) = (self.now_ns, Principal::from_wire(holder));
         let peer = self.peers.get(to)?;
         peer.note_sent(now.saturating_add(resend_ns(to)));
         // Who has said that it lacks our share is to say so when it has it: a client waits for that (CL-11).
@@ -228,7 +228,7 @@ impl Exchange {
         // back by itself.
         if matches!(to, Principal::Replica(_)) && (want || !peer.is_confirmed()) {
             let due = now.saturating_add(peer.back_off(RESEND_TO_REPLICA_NS, BACKOFF_MAX_NS));
-            schedule(&mut self.letters, peer, holder, due);
+            self.letters.schedule(peer, holder, due);
         }
         Some((to, want))
     }
@@ -390,15 +390,4 @@ fn resend_ns(to: Principal) -> u64 {
         Principal::Replica(_) => RESEND_TO_REPLICA_NS,
         Principal::Client(_) => RESEND_NS,
     }
-}
-
-/// Lets a peer's NEW-KEY be sent at `due`, or earlier if it already may.
-fn schedule(letters: &mut BTreeSet<(u64, u64)>, peer: &mut Peer, holder: u64, due: u64) {
-    if peer.due().is_some_and(|already| already <= due) {
-        return;
-    }
-    if let Some(later) = peer.set_due(due) {
-        letters.remove(&(later, holder));
-    }
-    letters.insert((due, holder));
 }
