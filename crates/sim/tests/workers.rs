@@ -42,12 +42,14 @@ fn a_seed_gives_one_schedule() {
     assert_eq!((one.hash, one.counters), (two.hash, two.counters));
 }
 
-/// X1: rules that call an addition independent of everything else are found in few seeds.
+/// X1: rules that call an addition independent of everything else are found in few seeds. What is wrong may show first in
+/// a reply or in evidence; in some runs the detector names the two requests.
 #[test]
 fn a_wrong_rule_is_found_by_the_swarm() {
     quorate_sim::report::quiet_panics();
-    let found: Vec<String> = (1..=10).filter_map(|seed| rule(&run(seed, Workers::misled))).collect();
+    let found: Vec<String> = (1..=40).filter_map(|seed| rule(&run(seed, Workers::misled))).collect();
     println!("{found:?}");
+    assert!(found.len() >= 10, "{found:?}");
     assert!(found.iter().any(|rule| rule == "rules of the service (PX-C)"), "{found:?}");
 }
 
