@@ -109,7 +109,8 @@ pub(crate) fn all_threads_ns(pid: u32) -> Result<u64> {
     let mut all = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let path = thread?.path().join("schedstat");
-        let text = std::fs::read_to_string(&path)?;
+        // A thread may have ended since the directory was read. It is no error, and its time is gone with it.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let first: Option<u64> = text.split_whitespace().next().and_then(|word| word.parse().ok());
         all += first.with_context(|| format!("{} says {text:?}", path.display()))?;
     }
