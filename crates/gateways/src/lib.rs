@@ -13,6 +13,7 @@
 )]
 
 pub mod front;
+mod network;
 pub mod nfs;
 pub mod page;
 pub mod resp;

@@ -202,7 +202,7 @@ fn px_e_short_operations_need_no_worker() {
     });
 }
 
-/// PX-E: one worker, too, keeps a long operation off the replica's thread, which answers others in the meantime.
+/// PX-E: with one worker, too, a long operation does not run on the replica's thread. This thread continues to answer.
 #[test]
 fn px_e_one_worker_runs_beside_the_replicas_thread() {
     let service = Slow::default();

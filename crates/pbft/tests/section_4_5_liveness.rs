@@ -64,13 +64,7 @@ fn l35_who_still_executes_waits_for_a_new_view() {
         let mut desk = backup();
         desk.hold_executions();
         for seq in 1..=3 {
-            let frame = desk.request_frame_with(c(0), seq, b"x", false, true);
-            let batch = desk.batch_of(&[frame]);
-            desk.pre_prepare(R0, 0, seq, &batch);
-            for from in [R1, R3] {
-                desk.prepare(from, 0, seq, batch.digest());
-                desk.commit(from, 0, seq, batch.digest());
-            }
+            desk.order(seq, c(0), seq, b"x");
         }
         fail_view(&mut desk, 0);
         for frame in view_changes(&mut desk, 1, &[R1, R3]) {

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use tokio::task::AbortHandle;
 
+use crate::network::network;
+
 /// Maximum number of connections.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
@@ -29,14 +31,6 @@ impl Places {
         if let Some((_, task)) = oldest.and_then(|at| self.0.remove(at)) {
             task.abort();
         }
-    }
-}
-
-/// Returns the network that an address counts for: one host of version 6 has 2^64 addresses.
-fn network(of: IpAddr) -> IpAddr {
-    match of.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & !u128::from(u64::MAX)).into()),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

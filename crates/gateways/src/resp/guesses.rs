@@ -2,11 +2,12 @@
 //! tries all words of a list takes years.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use quorate_node::other_end::user_of;
 
 use crate::front::Ends;
+use crate::network::network;
 
 /// Wrong passwords of one in [`WINDOW_S`] seconds.
 const GUESSES_MAX: u32 = 10;
@@ -28,11 +29,10 @@ impl Guesser {
         if let Some(user) = user_of(ends.peer, ends.own) {
             return Self::User(user);
         }
-        Self::Address(match ends.peer.ip().to_canonical() {
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-            IpAddr::V4(ip) if ip.is_loopback() => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-            ip @ IpAddr::V4(_) => ip,
-        })
+        match network(ends.peer.ip()) {
+            IpAddr::V4(ip) if ip.is_loopback() => Self::Address(Ipv4Addr::LOCALHOST.into()),
+            ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => Self::Address(ip),
+        }
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Guesses {
 }
 
 impl Guesses {
-    /// Says whether a password of this end is looked at now.
+    /// Returns whether a password that comes from this end is checked now.
     pub(super) fn may_try(&self, ends: Ends, now_s: u64) -> bool {
         // Where nobody has guessed, the kernel is not asked.
         let count = if self.of.is_empty() { None } else { self.of.get(&Guesser::of(ends)) };

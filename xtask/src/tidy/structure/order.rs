@@ -138,7 +138,7 @@ const ORDERS: &[(&str, Order)] = &[
             "files observe",
         ],
     ),
-    ("gateways", &["front page row", "nfs resp"]),
+    ("gateways", &["network", "front page row", "nfs resp"]),
     (
         "quorum-node",
         &[

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::tests::{answers, perform_at};
+use super::tests::{answers, perform_at, spoiled};
 use super::*;
 use crate::testing::{Bench, Xorshift};
 
@@ -42,14 +42,7 @@ fn decoding_is_total_and_canonical() {
         let elements = Elements::decode(&bytes).unwrap();
         assert_eq!(elements.verb, *verb);
         for _ in 0..2000 {
-            let mut bytes = bytes.clone();
-            for _ in 0..random.below(3) {
-                let at = usize::try_from(random.next() % 64).unwrap() % bytes.len();
-                bytes[at] = u8::try_from(random.below(256)).unwrap();
-            }
-            if random.below(4) == 0 {
-                bytes.truncate(usize::try_from(random.below(20)).unwrap());
-            }
+            let bytes = spoiled(&mut random, &bytes);
             if let Ok(elements) = Elements::decode(&bytes) {
                 let mut again = Vec::new();
                 elements.encode(&mut again);

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::tests::{answers, perform_at};
+use super::tests::{answers, perform_at, spoiled};
 use super::*;
 use crate::testing::{Bench, Xorshift};
 
@@ -55,14 +55,7 @@ fn decoding_is_total_and_canonical() {
         let bytes = encoded(further);
         assert_eq!(Further::decode(&bytes), Ok(*further));
         for _ in 0..3000 {
-            let mut bytes = bytes.clone();
-            for _ in 0..random.below(3) {
-                let at = usize::try_from(random.next() % 64).unwrap() % bytes.len();
-                bytes[at] = u8::try_from(random.below(256)).unwrap();
-            }
-            if random.below(4) == 0 {
-                bytes.truncate(usize::try_from(random.below(20)).unwrap());
-            }
+            let bytes = spoiled(&mut random, &bytes);
             if let Ok(Asked::Further(further)) = Asked::decode(&bytes) {
                 decoded += 1;
                 assert_eq!(encoded(&further), bytes);

@@ -150,6 +150,19 @@ fn set<'a>(key: &'a [u8], value: &'a [u8], ttl_ms: Option<u64>) -> Command<'a> {
     Command::Set { key, value, condition: None, ttl_ms, get: false }
 }
 
+/// Returns an encoding of which up to two bytes are others, and which sometimes ends early.
+pub(super) fn spoiled(random: &mut Xorshift, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..random.below(3) {
+        let at = usize::try_from(random.next() % 64).unwrap() % bytes.len();
+        bytes[at] = u8::try_from(random.below(256)).unwrap();
+    }
+    if random.below(4) == 0 {
+        bytes.truncate(usize::try_from(random.below(20)).unwrap());
+    }
+    bytes
+}
+
 /// The answer to many, or to a question with many answers.
 pub(super) fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
     let Ok(Answer::Many(answers)) = Answer::decode(bytes) else { panic!("{bytes:?} are not many") };
