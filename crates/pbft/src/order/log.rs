@@ -166,3 +166,24 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever slot is changed is among those that are looked at when a checkpoint becomes stable, and none is above the
+    /// window.
+    #[test]
+    fn used_slots_are_looked_at() {
+        let mut log = Log::new(8, Cluster::tolerating(1).unwrap());
+        assert_eq!(log.used_to(), SeqNum(0));
+        for (seq, to) in [(5, 5), (3, 5), (9, 5), (8, 8)] {
+            assert_eq!(log.slot_mut(SeqNum(seq)).is_some(), seq <= 8);
+            assert_eq!(log.used_to(), SeqNum(to));
+        }
+        log.advance(SeqNum(4));
+        assert_eq!((log.used_to(), log.high()), (SeqNum(8), SeqNum(12)));
+        log.slot_mut(SeqNum(12));
+        assert_eq!(log.used_to(), SeqNum(12));
+    }
+}
