@@ -11,8 +11,9 @@
 //! <!-- stop on HOST: WORD -->    the same on one machine, for commands with this word
 //! <!-- stop on each: WORD -->    the same, on each machine of `on each`, right before the block runs there
 //! <!-- dies: HOST -->            first, this machine is lost with its disk
-//! <!-- writes until the end of this list: HOST DIR -->
+//! <!-- writes from here: HOST DIR -->
 //!                                a client with this directory writes all the time, and none of its operations fails
+//! <!-- writes until here -->     it ends behind this block, and behind its repetitions
 //! <!-- again: HOST HOST -->      the block before it and it are run once more for each of them, as with `on each`
 //! ```
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
@@ -58,11 +59,9 @@ fn run(group: &[&str], test: &str) {
             blocks[index - 1].run(&mut machines, Some(host));
             block.run(&mut machines, None);
         }
-        if block.again().next().is_some()
-            && let Some(writer) = writer.take()
-        {
-            let (count, gap) = writer.stop();
-            println!("{count} writes without an error, longest gap {} ms", gap.as_millis());
+        if block.ends_writing() {
+            let (count, gap) = writer.take().unwrap().stop();
+            println!("{}: {count} writes without an error, longest gap {} ms", block.page, gap.as_millis());
             assert!(count > 0);
         }
     }

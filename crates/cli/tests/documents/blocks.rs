@@ -32,7 +32,7 @@ const FOREGROUND: &[(&str, &str, &str)] = &[
 
 /// How a mark begins, apart from `stop`.
 const MARKS: &[&str] =
-    &["not run: ", "on ", "stop on ", "dies: ", "writes until the end of this list: ", "again: "];
+    &["not run: ", "on ", "stop on ", "dies: ", "writes from here: ", "writes until here", "again: "];
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -110,9 +110,14 @@ impl Block {
         self.mark("again:").into_iter().flat_map(|hosts| hosts.split(' '))
     }
 
+    /// Returns whether the client that writes has ended behind this block.
+    pub(crate) fn ends_writing(&self) -> bool {
+        self.mark("writes until here").is_some()
+    }
+
     /// Returns the machine and the directory of a client that writes from now on.
     pub(crate) fn writes(&self) -> Option<(&str, &str)> {
-        self.mark("writes until the end of this list:")?.split_once(' ')
+        self.mark("writes from here:")?.split_once(' ')
     }
 
     /// Runs its commands; on another machine, if that is given.
