@@ -1,9 +1,10 @@
-//! All decoders: what crosses the wire and what comes back from the write-ahead log.
+//! All decoders: what crosses the wire, what comes back from the write-ahead log, and operations on the client registry.
 //!
 //! The first byte of an input chooses the decoder. An input that decodes is encoded again and must give
 //! the same bytes: the encoding is canonical (ADR 10).
 
 use quorate_pbft::record::Record;
+use quorate_service::registry::{MAGIC, RegistryOp, Setting, Table};
 use quorate_wire::batch::Batch;
 use quorate_wire::codec::{DecodeError, Reader, Writer};
 use quorate_wire::digest::{ClusterId, Domains};
@@ -27,9 +28,9 @@ pub const TARGET: Target = Target {
     millis_max: 1000,
 };
 
-/// What comes after the kinds of message: frames, requests and records.
+/// What comes after the kinds of message: frames, requests, records and the client registry.
 const KINDS: usize = Kind::ALL.len();
-const DECODERS: usize = KINDS + 3;
+const DECODERS: usize = KINDS + 4;
 
 fn run(input: &[u8]) -> u64 {
     let Some((choice, bytes)) = input.split_first() else { return 0 };
@@ -39,7 +40,8 @@ fn run(input: &[u8]) -> u64 {
         Some(kind) => body(*kind, bytes, &domains),
         None if decoder == KINDS => datagram(bytes, &domains),
         None if decoder == KINDS + 1 => request(bytes, &domains),
-        None => record(bytes),
+        None if decoder == KINDS + 2 => record(bytes),
+        None => registry(bytes),
     };
     feature(&[
         u64::try_from(decoder).unwrap_or(0),
@@ -112,6 +114,24 @@ fn record(bytes: &[u8]) -> u64 {
     }
 }
 
+/// An operation on the client registry, or what is read of it, without the bytes that both begin with.
+fn registry(bytes: &[u8]) -> u64 {
+    let whole = [&MAGIC[..], bytes].concat();
+    let mut again = Vec::new();
+    if let Some(Ok(order)) = RegistryOp::decode(&whole) {
+        order.encode(&mut again);
+        // A client without an address may have had the bytes of one.
+        let is_one = !matches!(order, RegistryOp::Add(..));
+        assert!(!is_one || again == whole, "an order is not canonical");
+        assert_eq!(RegistryOp::decode(&again), Some(Ok(order)), "an order that is encoded is another one");
+        return 1;
+    }
+    let Some(table) = Table::decode(&whole) else { return 0 };
+    table.encode(&mut again);
+    assert_eq!(Table::decode(&again).as_ref(), Some(&table), "a table that is encoded is another one");
+    2 + u64::try_from(table.replicas.len().min(8)).unwrap_or(0)
+}
+
 fn outcome_of(error: &DecodeError) -> u64 {
     match error {
         DecodeError::Truncated => 100,
@@ -135,11 +155,35 @@ fn seeds() -> Vec<Vec<u8>> {
             }
         }
     }
+    seeds.extend(orders());
     seeds.extend(bodies().into_iter().map(|(kind, body)| {
         let at = Kind::ALL.iter().position(|other| *other == kind).unwrap_or(0);
         [&[u8::try_from(at).unwrap_or(0)], &body[..]].concat()
     }));
     seeds
+}
+
+/// Operations on the client registry, and a table, behind the number of their decoder.
+fn orders() -> Vec<Vec<u8>> {
+    let at = ([10, 0, 0, 5], 7000).into();
+    let orders = [
+        RegistryOp::Remove(1),
+        RegistryOp::Move(ReplicaId(1), Some(at)),
+        RegistryOp::Move(ReplicaId(1), None),
+        RegistryOp::Set(Setting::ClientLanesMax, 2),
+    ];
+    let mut seeds: Vec<Vec<u8>> = orders.iter().map(|order| written(|out| order.encode(out))).collect();
+    let table =
+        Table { replicas: [(ReplicaId(1), at)].into(), settings: [(Setting::ClientLanesMax, 2)].into() };
+    seeds.push(written(|out| table.encode(out)));
+    seeds
+}
+
+fn written(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    let decoder = u8::try_from(KINDS + 3).unwrap_or(u8::MAX);
+    [&[decoder], bytes.strip_prefix(&MAGIC).unwrap_or(&bytes)].concat()
 }
 
 /// Bodies that no run of zeros is.

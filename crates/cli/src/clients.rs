@@ -72,23 +72,23 @@ pub(crate) struct RemoveClient {
 
 /// The administrator, and how to reach the cluster.
 #[derive(Args, Debug)]
-struct By {
+pub(crate) struct By {
     /// Directory that holds the clients' directories
     #[arg(long)]
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// The administrator to connect as, such as client-1
     #[arg(long = "as", value_name = "CLIENT")]
     administrator: Option<String>,
     /// Time to wait for the answer, such as 500ms or 10s
     #[arg(long, default_value = "10s", value_parser = values::duration, value_name = "TIME")]
-    deadline: Duration,
+    pub(crate) deadline: Duration,
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "all others are refusals")]
 impl AddClient {
     pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
-        let administrator = self.by.open(number)?;
+        let administrator = self.by.open(Some(number))?;
         let listen = self.host.map(|host| {
             let beside = administrator.settings().listen.port();
             SocketAddr::new(host.ip, host.port.unwrap_or(beside))
@@ -121,7 +121,7 @@ impl AddClient {
 impl RemoveClient {
     pub(crate) fn run(&self) -> CommandResult {
         let number = number(&self.name)?;
-        let (caller, by) = self.by.call(self.by.open(number)?)?;
+        let (caller, by) = self.by.call(self.by.open(Some(number))?)?;
         let answer = enlist::remove(&caller, number).map_err(|error| self.by.failed(&error))?;
         let name = &self.name;
         match answer {
@@ -140,13 +140,14 @@ impl RemoveClient {
 }
 
 impl By {
-    /// Opens the directory of the given administrator, or of the first one that is not in use.
-    fn open(&self, about: u64) -> Result<ClientNode, Failure> {
+    /// Opens the directory of the given administrator, or of the first one that is not in use, and is not the client that
+    /// the command is about.
+    pub(crate) fn open(&self, about: Option<u64>) -> Result<ClientNode, Failure> {
         if let Some(name) = &self.administrator {
             return Ok(ClientNode::open(&client_dir(&self.dir, number(name)?))?);
         }
         let mut in_use = None;
-        for number in administrators(&self.dir).into_iter().filter(|number| *number != about) {
+        for number in administrators(&self.dir).into_iter().filter(|number| Some(*number) != about) {
             match ClientNode::open(&client_dir(&self.dir, number)) {
                 Err(trouble) if trouble.kind == NodeErrorKind::InUse => in_use = Some(trouble),
                 opened => return Ok(opened?),
@@ -160,13 +161,13 @@ impl By {
         })
     }
 
-    fn call(&self, administrator: ClientNode) -> Result<(Caller, String), Failure> {
+    pub(crate) fn call(&self, administrator: ClientNode) -> Result<(Caller, String), Failure> {
         let options = CallerOptions { lanes: 1, deadline: self.deadline };
         let name = client_name(administrator.number());
         Ok((Caller::start(administrator.with_lanes(options.lanes), options)?, name))
     }
 
-    fn failed(&self, error: &CallError) -> Failure {
+    pub(crate) fn failed(&self, error: &CallError) -> Failure {
         Failure::new(Code::Unreachable, error.to_string())
             .at(self.dir.display().to_string())
             .next("repeat the command: it takes effect at most once")

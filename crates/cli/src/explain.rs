@@ -1,8 +1,9 @@
-//! `quorate explain CODE` and `quorate explain limits`.
+//! `quorate explain CODE`, `quorate explain limits` and `quorate explain settings`.
 
 use std::process::ExitCode;
 
 use clap::Args;
+use quorate_node::settings::change::{Change, changes};
 
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure, nearest};
@@ -13,16 +14,18 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 
 /// Describe an error code and what to do about it
 ///
-/// Without a code, lists all of them. `limits` lists the largest values that quorate accepts.
+/// Without a code, lists all of them. `limits` lists the largest values that quorate accepts. `settings` says of each
+/// setting of the cluster how it can change.
 ///
 /// Examples:
 ///
 ///   quorate explain Q004
 ///   quorate explain limits
+///   quorate explain settings
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Explain {
-    /// The error code, such as Q004, or `limits`
+    /// The error code, such as Q004, or `limits`, or `settings`
     code: Option<String>,
 }
 
@@ -38,6 +41,10 @@ impl Explain {
             out::line(plain(LIMITS));
             return Ok(ExitCode::SUCCESS);
         }
+        if typed == "settings" {
+            out::line(settings());
+            return Ok(ExitCode::SUCCESS);
+        }
         let wanted = typed.to_uppercase();
         if let Some(code) = Code::ALL.iter().find(|code| code.number() == wanted) {
             out::line(format!("{code}: {}\n\n{}", code.title(), code.text()));
@@ -47,6 +54,22 @@ impl Explain {
         let next = near.map_or("quorate explain".to_owned(), |code| format!("quorate explain {code}"));
         Err(Failure::new(Code::Unknown, format!("no code `{typed}`")).next(next))
     }
+}
+
+/// Returns how each setting of a cluster can change.
+fn settings() -> String {
+    let mut text = "How the settings in cluster.toml can change after the first start:\n".to_owned();
+    for (key, change) in changes() {
+        let how = match change {
+            Change::Ordered(_) => format!("while the cluster runs: quorate set --dir DIR {key} VALUE"),
+            Change::Stopped(why) => format!("while all nodes are stopped: {why}"),
+            Change::Fixed(why) => format!("never: {why}"),
+            Change::Node => continue,
+        };
+        text.extend(["\n  ", key, "\n      ", &how]);
+    }
+    text + "\n\nWhile all nodes are stopped, change the setting in cluster.toml of every node. A setting in node.toml may\n\
+            differ between nodes: change it, and restart the node."
 }
 
 /// Returns a page without its markup: each row of a table is a line, with the heads of the later columns.

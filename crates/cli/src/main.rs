@@ -2,6 +2,7 @@
 //! library crates.
 
 mod bench;
+mod change;
 mod clients;
 mod code;
 mod demo;
@@ -32,6 +33,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use nix::sys::stat::{Mode, umask};
 
 use crate::bench::Bench;
+use crate::change::{MoveReplica, Set};
 use crate::clients::{AddClient, RemoveClient};
 use crate::code::Code;
 use crate::doctor::Doctor;
@@ -80,6 +82,8 @@ enum Command {
     Mount(Mount),
     AddClient(AddClient),
     RemoveClient(RemoveClient),
+    MoveReplica(MoveReplica),
+    Set(Set),
     Kv(Kv),
     Fs(Fs),
     Sim(Sim),
@@ -112,6 +116,8 @@ fn main() -> ExitCode {
             Command::Mount(mount) => mount.run(),
             Command::AddClient(add) => add.run(),
             Command::RemoveClient(remove) => remove.run(),
+            Command::MoveReplica(change) => change.run(),
+            Command::Set(set) => set.run(),
             Command::Kv(kv) => kv.run(),
             Command::Fs(fs) => fs.run(),
             Command::Sim(sim) => sim.run(),

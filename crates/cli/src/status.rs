@@ -85,7 +85,7 @@ impl Status {
         if self.json {
             json::lines(&picture).iter().for_each(out::line);
         } else {
-            out::line(text::page(&name, &picture, latency, observer.addresses()));
+            out::line(text::page(&name, &picture, latency, &observer.addresses()));
         }
         Ok(ExitCode::from(status_of(&picture)))
     }

@@ -8,8 +8,12 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use support::{Cluster, quorate};
+use quorate_node::Caller;
+use quorate_node::caller::CallerOptions;
+use quorate_service::kv::Operation;
+use support::{Cluster, PATIENCE, quorate};
 
 fn said(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
@@ -104,4 +108,80 @@ fn a_dead_machine_is_replaced() {
     // It is needed now.
     cluster.kill(1);
     assert_eq!(kv(&cluster, "client-1", "60s", "get k\nput k two\nget k\n"), "ok one\nok\nok two\n");
+}
+
+/// ADR 23: a replica moves to another port while a client runs. Nobody else restarts, and the moved one is needed after.
+#[test]
+fn a_replica_moves_and_nobody_restarts() {
+    let mut cluster = Cluster::start("moves", &[], "checkpoint_interval = 16\nwindow = 32");
+    let node = cluster.client(0, 4);
+    let running = Caller::start(node, CallerOptions { lanes: 4, deadline: PATIENCE }).unwrap();
+    let write = |running: &Caller, value: &str| {
+        let mut operation = Vec::new();
+        Operation::Put { key: b"k", value: value.as_bytes() }.encode(&mut operation);
+        running.call(&operation, false).unwrap()
+    };
+    write(&running, "one");
+    // The machine is gone, and the new one has another address and the files that `init` made.
+    cluster.kill(1);
+    let toml = cluster.replica_dir(1).join("node.toml");
+    let file = fs::read_to_string(&toml).unwrap();
+    let listen = file.lines().find(|line| line.starts_with("listen")).unwrap().to_owned();
+    fs::write(&toml, file.replacen(&listen, &listen.replace(":7001", ":7091"), 1)).unwrap();
+    for sub in ["log", "checkpoint"] {
+        fs::remove_dir_all(cluster.replica_dir(1).join(sub)).unwrap();
+    }
+    cluster.run(1);
+    let to = listen.split('"').nth(1).unwrap().replace(":7001", ":7091");
+    let (status, text) = command(&cluster, "move-replica", &["replica-1", "--to", &to]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains(&format!("replica-1 is at {to} from now on")), "{text}");
+    let (_, again) = command(&cluster, "move-replica", &["replica-1", "--to", &to]);
+    assert!(again.contains("already: nothing was changed"), "{again}");
+    // A new client: it asks all four.
+    let root = cluster.dir.join("c");
+    let until = Instant::now() + PATIENCE;
+    let healthy = loop {
+        write(&running, "two");
+        let status = quorate(&["status", "--dir", &root]);
+        if status.status.success() || Instant::now() > until {
+            break said(&status);
+        }
+    };
+    assert!(healthy.contains("HEALTHY"), "{healthy}");
+    // The client that ran all the time reaches the four of them, too.
+    while running.known().addresses()[1].to_string() != to {
+        write(&running, "three");
+        assert!(Instant::now() < until, "{:?}", running.known().addresses());
+    }
+    let all = || running.statements(Duration::from_secs(1)).iter().all(Option::is_some);
+    while !all() {
+        assert!(Instant::now() < until, "a replica does not answer the client that ran");
+    }
+    // Now replica 1 is needed.
+    cluster.kill(3);
+    write(&running, "four");
+    assert_eq!(kv(&cluster, "client-1", "60s", "get k\nput k five\nget k\n"), "ok four\nok\nok five\n");
+
+    let (status, text) = command(&cluster, "set", &["client_lanes_max", "2"]);
+    assert_eq!(status, Some(0), "{text}");
+    for (args, code, what) in [
+        (["set", "window", "4096"], "Q004", "the log and the wait of a replica that rejoins depend on it"),
+        (["set", "client_lanes_max", "0"], "Q002", "expected lanes of one client, 1 to 65536"),
+        (["set", "client_lane_max", "1"], "Q002", "Nearest: client_lanes_max"),
+        (["set", "workers", "2"], "Q004", "change it in node.toml of a node, and restart this node"),
+    ] {
+        let (status, text) = command(&cluster, args[0], &args[1..]);
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.starts_with(&format!("error {code}")) && text.contains(what), "{text}");
+    }
+    for (args, what) in [
+        (["replica-4", "--to", "127.0.0.1"], "replica-0 to replica-3"),
+        (["replica-0", "--to", &to], "is the address of replica-1"),
+        (["replica-0", "--to", "0.0.0.0"], "nothing can be sent to this address"),
+        (["r1", "--to", "127.0.0.1"], "use replica-N"),
+    ] {
+        let (status, text) = command(&cluster, "move-replica", &args);
+        assert!(status == Some(2) && text.contains(what), "{text}");
+    }
 }

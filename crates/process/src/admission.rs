@@ -1,4 +1,5 @@
-//! Which clients the authenticator accepts: by the committed state, never by one that may still be undone (EX-3, TE-4).
+//! Which clients the authenticator accepts, and where the replicas are: by the committed state, never by one that may
+//! still be undone (EX-3, TE-4, ADR 23).
 //!
 //! An added client is accepted as soon as its addition has committed. The key of a removed client stays until the next
 //! stable checkpoint. Execution refuses its requests with an answer, and its requests that are already ordered can still
@@ -57,7 +58,8 @@ impl Admission {
         Self { source, version: 0, keys: BTreeMap::new(), placed: BTreeSet::new(), leaving: false }
     }
 
-    /// Accepts the clients in the state. With `shut_out`, no others are accepted any more.
+    /// Accepts the clients in the state, and sends to replicas where it says they are. With `shut_out`, no other clients
+    /// are accepted any more.
     #[inline]
     pub(crate) fn follow<S: Service, P: PageStore>(
         &mut self,
@@ -81,6 +83,10 @@ impl Admission {
     ) {
         let (door, directory) = endpoint.parts_mut();
         let Self { source, keys, placed, leaving, .. } = self;
+        if directory.move_replicas(&executor.table().replicas) {
+            // What was sent to the old address is lost.
+            door.announce();
+        }
         let mut gone = keys.clone();
         executor.registered(&mut |principal, person| {
             let id = ClientId::new(principal, 0);

@@ -171,6 +171,7 @@ impl Endpoint {
     /// Sends everything that may leave.
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
+        transport.look_up(&self.directory);
         self.outbox.flush(transport);
     }
 }

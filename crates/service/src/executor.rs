@@ -12,7 +12,7 @@ use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestam
 use crate::lives;
 use crate::options::Options;
 use crate::page::{Memory, PageFault, PageStore, Pool};
-use crate::registry::{self, Registry};
+use crate::registry::{self, Registry, Table};
 use crate::replies::{Lane, Lanes};
 use crate::service::{Context, Service};
 use crate::state::State;
@@ -174,13 +174,19 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         out: &mut Vec<u8>,
     ) -> Option<Digest> {
         out.clear();
-        if operation.starts_with(&registry::MAGIC) || !self.service.is_read_only(operation) {
+        let reads_table = operation == Table::read() && self.registry.is_some();
+        if !reads_table && (operation.starts_with(&registry::MAGIC) || !self.service.is_read_only(operation))
+        {
             return None;
         }
         if let Some(registry) = &self.registry
             && registry.committed_rights(client).is_none()
         {
             registry::RegistryResult::NoClient.encode(out);
+            return Some(self.domains.reply(client.0, timestamp.0, request, out));
+        }
+        if reads_table {
+            self.table().encode(out);
             return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
         let cx = Context {

@@ -1,4 +1,5 @@
-//! The client registry: clients with their keys and rights, as pages of the state (EX-3).
+//! The client registry: clients with their keys and rights, as pages of the state (EX-3). Also the addresses of
+//! replicas that have moved, and settings that were changed while the cluster ran (ADR 23).
 //!
 //! The clients in the initial configuration of a cluster are its *founders*: all replicas know them from the same
 //! file. Later changes are in the state: added clients, with key, rights and address, and removed clients. They are
@@ -6,49 +7,87 @@
 //! same overlay as all other data, so they are undone, checkpointed, transferred and restored together with it.
 //!
 //! ```text
-//! entry, 64 bytes   state 1 | rights 1 | port 2 | - 4 | principal 8 | key 32 | address 16
+//! entry, 64 bytes   1 | rights 1 | port 2 | - 4 | principal 8 | key 32 | address 16     a client
+//!                   2 | - 7 | principal 8 | - 48                                        a client that was removed
+//!                   3 | - 1 | port 2 | - 4 | replica 8 | - 32 | address 16              where a replica is
+//!                   4 | - 7 | setting 8 | value 8 | - 40                                a setting
 //! ```
+//!
+//! Port 0 of a replica stands for no address: every node has its own table (ADR 23).
 //!
 //! The pages are the last ones of the state, before those of the table of lives: one without changes has the digest
 //! that it always had.
 
 mod operation;
+mod table;
 
-pub use operation::{Client, MAGIC, RegistryOp, RegistryResult, Rights};
+pub use operation::{Client, MAGIC, RegistryOp, RegistryResult, Rights, Setting};
+pub use table::Table;
 
 use alloc::collections::BTreeMap;
+use core::net::SocketAddr;
 
-use quorate_wire::ClientId;
+use quorate_wire::{ClientId, ReplicaId};
 
 use crate::page::{PageFault, PageStore};
 use crate::state::view::View;
 use crate::stop::Stop;
 use operation::{address, address_bytes};
 
-/// The most clients that were ever added or removed. One more is refused.
+/// The most clients that were ever added or removed, replicas that have moved and settings that were set. One more is
+/// refused.
 pub const ENTRIES_MAX: u32 = 4032;
 const ENTRY_BYTES: usize = 64;
 
-/// An entry of the table: the client, or that it was removed, and its place.
-type RegistryEntry = (u32, Option<Client>);
+/// What an entry of the table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Client(u64),
+    Replica(ReplicaId),
+    Setting(Setting),
+}
+
+/// What an entry says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// The client, or that it was removed.
+    Client(Option<Client>),
+    /// Where the replica is. None: as every node's own table says.
+    Address(Option<SocketAddr>),
+    Value(u64),
+}
+
+impl Content {
+    fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Client(person) => person.as_ref(),
+            Self::Address(_) | Self::Value(_) => None,
+        }
+    }
+}
+
+/// An entry of the table, and its place.
+type RegistryEntry = (u32, Content);
 
 /// The clients of a state. At most [`ENTRIES_MAX`] entries in addition to the founders.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     founders: BTreeMap<u64, Client>,
+    /// The number of replicas.
+    n: u16,
     /// The changes since then, in the committed state.
-    committed: BTreeMap<u64, RegistryEntry>,
+    committed: BTreeMap<Subject, RegistryEntry>,
     /// The same with what the tentative batch has changed, if it has.
-    tentative: Option<BTreeMap<u64, RegistryEntry>>,
+    tentative: Option<BTreeMap<Subject, RegistryEntry>>,
     /// What the last operation of the tentative batch replaced. A request has one operation at most.
-    replaced: Option<(u64, Option<RegistryEntry>)>,
+    replaced: Option<(Subject, Option<RegistryEntry>)>,
     /// Counts the changes of what is committed.
     version: u64,
 }
 
 impl Registry {
-    pub(crate) fn new(founders: BTreeMap<u64, Client>) -> Self {
-        Self { founders, committed: BTreeMap::new(), tentative: None, replaced: None, version: 0 }
+    pub(crate) fn new(founders: BTreeMap<u64, Client>, n: u16) -> Self {
+        Self { founders, n, committed: BTreeMap::new(), tentative: None, replaced: None, version: 0 }
     }
 
     /// Returns how many pages of a size this table and that of lives take, in whole nodes of the digest tree.
@@ -64,12 +103,39 @@ impl Registry {
 
     /// Calls `each` with every registered client, by the committed state.
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(u64, &Client)) {
-        let founders = self.founders.iter().filter(|(principal, _)| !self.committed.contains_key(principal));
+        let is_changed = |principal: &u64| self.committed.contains_key(&Subject::Client(*principal));
+        let founders = self.founders.iter().filter(|(principal, _)| !is_changed(principal));
         founders.for_each(|(principal, person)| each(*principal, person));
-        for (principal, (_, person)) in &self.committed {
-            if let Some(person) = person {
+        for (subject, (_, content)) in &self.committed {
+            if let (Subject::Client(principal), Some(person)) = (subject, content.client()) {
                 each(*principal, person);
             }
+        }
+    }
+
+    /// Returns the addresses of replicas and the settings in the committed state.
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::default();
+        for (subject, (_, content)) in &self.committed {
+            match (subject, content) {
+                (Subject::Replica(replica), Content::Address(Some(at))) => {
+                    table.replicas.insert(*replica, *at);
+                }
+                (Subject::Setting(setting), Content::Value(value)) => {
+                    table.settings.insert(*setting, *value);
+                }
+                _ => {}
+            }
+        }
+        table
+    }
+
+    /// Returns the value of a setting, as the running batch sees it. None: it was not set.
+    pub(crate) fn setting(&self, setting: Setting) -> Option<u64> {
+        let entries = self.tentative.as_ref().unwrap_or(&self.committed);
+        match entries.get(&Subject::Setting(setting)) {
+            Some((_, Content::Value(value))) => Some(*value),
+            _ => None,
         }
     }
 
@@ -86,9 +152,13 @@ impl Registry {
     }
 
     #[inline]
-    fn find<'a>(&'a self, entries: &'a BTreeMap<u64, RegistryEntry>, principal: u64) -> Option<&'a Client> {
-        match entries.get(&principal) {
-            Some((_, person)) => person.as_ref(),
+    fn find<'a>(
+        &'a self,
+        entries: &'a BTreeMap<Subject, RegistryEntry>,
+        principal: u64,
+    ) -> Option<&'a Client> {
+        match entries.get(&Subject::Client(principal)) {
+            Some((_, content)) => content.client(),
             None => self.founders.get(&principal),
         }
     }
@@ -97,40 +167,65 @@ impl Registry {
     #[cold]
     pub(crate) fn apply(&mut self, order: RegistryOp, view: &mut View<'_>) -> Result<RegistryResult, Stop> {
         let entries = self.tentative.as_ref().unwrap_or(&self.committed);
-        let (principal, wanted) = match order {
-            RegistryOp::Add(principal, person) => (principal, Some(person)),
-            RegistryOp::Remove(principal) => (principal, None),
+        let (subject, wanted) = match order {
+            RegistryOp::Add(principal, person) => (Subject::Client(principal), Content::Client(Some(person))),
+            RegistryOp::Remove(principal) => (Subject::Client(principal), Content::Client(None)),
+            RegistryOp::Move(replica, address) => (Subject::Replica(replica), Content::Address(address)),
+            RegistryOp::Set(setting, value) => (Subject::Setting(setting), Content::Value(value)),
         };
-        let known = entries.get(&principal);
-        let now = self.find(entries, principal).copied();
-        let loses_an_administrator = now.is_some_and(|person| person.rights == Rights::Admin)
-            && wanted.is_none_or(|person| person.rights != Rights::Admin);
-        match (now, wanted) {
-            (Some(now), Some(wanted)) if now.key != wanted.key => return Ok(RegistryResult::OtherKey),
-            (None, None) if known.is_none() => return Ok(RegistryResult::NoClient),
-            (now, wanted) if now == wanted => return Ok(RegistryResult::AlreadySo),
-            _ => {}
-        }
-        if loses_an_administrator && self.administrators(entries) == 1 {
-            return Ok(RegistryResult::LastAdministrator);
+        if let Some(answer) = self.refusal(entries, subject, wanted) {
+            return Ok(answer);
         }
         let next = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-        let slot = known.map_or(next, |(slot, _)| *slot);
+        let slot = entries.get(&subject).map_or(next, |(slot, _)| *slot);
         if slot >= ENTRIES_MAX {
             return Ok(RegistryResult::Full);
         }
         let a_page = u32::try_from(view.page_bytes() / ENTRY_BYTES).unwrap_or(1).max(1);
         let at = usize::try_from(slot % a_page).unwrap_or(0) * ENTRY_BYTES;
-        view.write(slot / a_page, at, &encode_entry(principal, wanted))?;
+        view.write(slot / a_page, at, &encode_entry(subject, wanted))?;
         let entries = self.tentative.get_or_insert_with(|| self.committed.clone());
-        self.replaced = Some((principal, entries.insert(principal, (slot, wanted))));
+        self.replaced = Some((subject, entries.insert(subject, (slot, wanted))));
         Ok(RegistryResult::Done)
     }
 
-    fn administrators(&self, entries: &BTreeMap<u64, RegistryEntry>) -> usize {
+    /// Returns why nothing is changed. None: an entry is to be written.
+    fn refusal(
+        &self,
+        entries: &BTreeMap<Subject, RegistryEntry>,
+        subject: Subject,
+        wanted: Content,
+    ) -> Option<RegistryResult> {
+        let known = entries.get(&subject).map(|(_, content)| *content);
+        match (subject, wanted) {
+            (Subject::Client(principal), Content::Client(wanted)) => {
+                let now = self.find(entries, principal).copied();
+                match (now, wanted) {
+                    (Some(now), Some(wanted)) if now.key != wanted.key => {
+                        return Some(RegistryResult::OtherKey);
+                    }
+                    (None, None) if known.is_none() => return Some(RegistryResult::NoClient),
+                    (now, wanted) if now == wanted => return Some(RegistryResult::AlreadySo),
+                    _ => {}
+                }
+                let is_admin = |person: Option<Client>| person.is_some_and(|p| p.rights == Rights::Admin);
+                let is_last = is_admin(now) && !is_admin(wanted) && self.administrators(entries) == 1;
+                is_last.then_some(RegistryResult::LastAdministrator)
+            }
+            (Subject::Replica(replica), _) if replica.0 >= self.n => Some(RegistryResult::Malformed),
+            // It was never moved.
+            (Subject::Replica(_), Content::Address(None)) if known.is_none() => {
+                Some(RegistryResult::AlreadySo)
+            }
+            _ => (known == Some(wanted)).then_some(RegistryResult::AlreadySo),
+        }
+    }
+
+    fn administrators(&self, entries: &BTreeMap<Subject, RegistryEntry>) -> usize {
         let admin = |person: &Client| person.rights == Rights::Admin;
-        let founders = self.founders.iter().filter(|(principal, _)| !entries.contains_key(principal));
-        let added = entries.values().filter_map(|(_, person)| person.as_ref());
+        let is_changed = |principal: &u64| entries.contains_key(&Subject::Client(*principal));
+        let founders = self.founders.iter().filter(|(principal, _)| !is_changed(principal));
+        let added = entries.values().filter_map(|(_, content)| content.client());
         founders.filter(|(_, person)| admin(person)).count() + added.filter(|person| admin(person)).count()
     }
 
@@ -155,12 +250,12 @@ impl Registry {
 
     /// What the request has written has been dropped.
     pub(crate) fn undo_request(&mut self) {
-        let (Some(entries), Some((principal, before))) = (&mut self.tentative, self.replaced.take()) else {
+        let (Some(entries), Some((subject, before))) = (&mut self.tentative, self.replaced.take()) else {
             return;
         };
         match before {
-            Some(entry) => entries.insert(principal, entry),
-            None => entries.remove(&principal),
+            Some(entry) => entries.insert(subject, entry),
+            None => entries.remove(&subject),
         };
     }
 
@@ -178,44 +273,63 @@ impl Registry {
         for page in 0..pages {
             let Some(bytes) = store.get(first + page)? else { break };
             for (at, bytes) in bytes.chunks_exact(ENTRY_BYTES).take(a_page).enumerate() {
-                let Some((principal, person)) = decode_entry(bytes) else { return Ok(()) };
+                let Some((subject, content)) = decode_entry(bytes) else { return Ok(()) };
                 let at = u32::try_from(at).unwrap_or(0);
                 let slot = page * u32::try_from(a_page).unwrap_or(0) + at;
-                self.committed.insert(principal, (slot, person));
+                self.committed.insert(subject, (slot, content));
             }
         }
         Ok(())
     }
 }
 
-fn encode_entry(principal: u64, person: Option<Client>) -> [u8; ENTRY_BYTES] {
+fn encode_entry(subject: Subject, content: Content) -> [u8; ENTRY_BYTES] {
     let mut bytes = [0; ENTRY_BYTES];
-    bytes[0] = 2;
-    bytes[8..16].copy_from_slice(&principal.to_le_bytes());
-    if let Some(person) = person {
-        let (ip, port) = address_bytes(person.address);
-        bytes[0] = 1;
-        bytes[1] = person.rights.to_byte();
+    let (kind, number) = match subject {
+        Subject::Client(principal) => (if content.client().is_some() { 1 } else { 2 }, principal),
+        Subject::Replica(replica) => (3, u64::from(replica.0)),
+        Subject::Setting(setting) => (4, u64::from(setting.number())),
+    };
+    bytes[0] = kind;
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    let mut put_address = |address| {
+        let (ip, port) = address_bytes(address);
         bytes[2..4].copy_from_slice(&port);
-        bytes[16..48].copy_from_slice(&person.key);
         bytes[48..].copy_from_slice(&ip);
+    };
+    match content {
+        Content::Client(None) => {}
+        Content::Client(Some(person)) => {
+            put_address(person.address);
+            bytes[1] = person.rights.to_byte();
+            bytes[16..48].copy_from_slice(&person.key);
+        }
+        Content::Address(address) => put_address(address),
+        Content::Value(value) => bytes[16..24].copy_from_slice(&value.to_le_bytes()),
     }
     bytes
 }
 
 /// Reads an entry; none if it is not in use.
-fn decode_entry(bytes: &[u8]) -> Option<(u64, Option<Client>)> {
+fn decode_entry(bytes: &[u8]) -> Option<(Subject, Content)> {
     let bytes: &[u8; ENTRY_BYTES] = bytes.first_chunk()?;
-    let principal = u64::from_le_bytes(*bytes[8..].first_chunk()?);
-    match bytes[0] {
+    let number = u64::from_le_bytes(*bytes[8..].first_chunk()?);
+    let short = || u16::try_from(number).ok();
+    let address = || Some(address(*bytes[48..].first_chunk()?, [bytes[2], bytes[3]]));
+    Some(match bytes[0] {
         1 => {
-            let address = address(*bytes[48..].first_chunk()?, [bytes[2], bytes[3]]);
             let (rights, key) = (Rights::from_byte(bytes[1])?, *bytes[16..].first_chunk()?);
-            Some((principal, Some(Client { rights, key, address })))
+            let person = Client { rights, key, address: address()? };
+            (Subject::Client(number), Content::Client(Some(person)))
         }
-        2 => Some((principal, None)),
-        _ => None,
-    }
+        2 => (Subject::Client(number), Content::Client(None)),
+        3 => (Subject::Replica(ReplicaId(short()?)), Content::Address(address()?)),
+        4 => {
+            let value = u64::from_le_bytes(*bytes[16..].first_chunk()?);
+            (Subject::Setting(Setting::of_number(short()?)?), Content::Value(value))
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -157,7 +157,6 @@ impl Lanes {
     }
 
     /// Sets the number of lanes that a principal can have from now on.
-    #[cfg(test)]
     pub(crate) fn set_quota(&mut self, quota: u32) {
         self.shares.set_quota(quota);
     }

@@ -240,7 +240,7 @@ impl App for KvApp {
 
     fn parse(&self, text: &str) -> Option<Ask> {
         if let Some(operation) = orders::parse(text) {
-            return Some(Ask { operation, read_only: false });
+            return Some(Ask { read_only: operation == registry::Table::read(), operation });
         }
         if text == "time" {
             let mut operation = Vec::new();

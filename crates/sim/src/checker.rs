@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use quorate_pbft::step::Milestone;
+use quorate_service::registry::Table;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Checkpoint, NewView, Reply, ViewChange};
 use quorate_wire::{Batch, ClientId, Cluster, Digest, Kind, ReplicaId, Replies, SeqNum, Timestamp, ViewNum};
@@ -442,6 +443,11 @@ impl Checkers {
     /// Returns what took effect, in order.
     pub fn effects(&self) -> &[Effect] {
         &self.exactly_once.effects
+    }
+
+    /// Returns the addresses of replicas and the settings that were ordered.
+    pub fn table(&self) -> Table {
+        self.exactly_once.table()
     }
 
     /// Replica `id` is given a NEW-VIEW, or has made one.

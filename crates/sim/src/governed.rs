@@ -2,9 +2,11 @@
 //! model knows the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
+use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights, Table};
 use quorate_service::{Context, Service};
+use quorate_wire::ReplicaId;
 
 use crate::app::Double;
 use crate::orders::person;
@@ -23,13 +25,17 @@ pub(crate) struct Governed {
     inner: Box<dyn Double>,
     rights: BTreeMap<u64, Rights>,
     ever: BTreeSet<u64>,
+    table: Table,
+    /// The number of replicas.
+    n: usize,
 }
 
 impl Governed {
-    pub(crate) fn new(inner: Box<dyn Double>, founders: &BTreeMap<u64, Client>) -> Self {
+    pub(crate) fn new(inner: Box<dyn Double>, founders: &BTreeMap<u64, Client>, n: usize) -> Self {
         let rights: BTreeMap<u64, Rights> =
             founders.iter().map(|(who, person)| (*who, person.rights)).collect();
-        Self { inner, ever: rights.keys().copied().collect(), rights }
+        let ever = rights.keys().copied().collect();
+        Self { inner, ever, rights, table: Table::default(), n }
     }
 
     fn judge(&mut self, who: u64, operation: &[u8]) -> Option<RegistryResult> {
@@ -44,6 +50,15 @@ impl Governed {
         let (whom, now) = match order {
             Ok(RegistryOp::Add(whom, person)) => (whom, Some(person.rights)),
             Ok(RegistryOp::Remove(whom)) => (whom, None),
+            Ok(RegistryOp::Move(replica, at)) => return Some(self.relocate(replica, at)),
+            Ok(RegistryOp::Set(setting, value)) => {
+                let before = self.table.settings.insert(setting, value);
+                return Some(if before == Some(value) {
+                    RegistryResult::AlreadySo
+                } else {
+                    RegistryResult::Done
+                });
+            }
             Err(answer) => return Some(answer),
         };
         let before = self.rights.get(&whom).copied();
@@ -65,7 +80,33 @@ impl Governed {
     }
 }
 
+impl Governed {
+    fn relocate(&mut self, replica: ReplicaId, at: Option<SocketAddr>) -> RegistryResult {
+        if replica.index() >= self.n {
+            return RegistryResult::Malformed;
+        }
+        let before = self.table.replicas.get(&replica).copied();
+        if before == at {
+            return RegistryResult::AlreadySo;
+        }
+        match at {
+            Some(at) => _ = self.table.replicas.insert(replica, at),
+            None => _ = self.table.replicas.remove(&replica),
+        }
+        RegistryResult::Done
+    }
+}
+
 impl Double for Governed {
+    fn read(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
+        if operation == Table::read() && self.rights.contains_key(&cx.client.principal()) {
+            let mut result = Vec::new();
+            self.table.encode(&mut result);
+            return result;
+        }
+        self.execute(cx, operation)
+    }
+
     fn is_admin(&self, principal: u64) -> bool {
         self.rights.get(&principal) == Some(&Rights::Admin)
     }

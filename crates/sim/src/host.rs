@@ -1,6 +1,7 @@
 //! A host: the machine that a replica runs on, and the process that runs there while it is up.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use quorate_pbft::recording::Recorder;
 use quorate_process::Process;
@@ -58,6 +59,12 @@ pub struct Host<S: Service> {
     pub imageless: bool,
     /// The power goes within the next write of its log.
     pub dies_writing: bool,
+    /// Where it listens.
+    pub listens: Vec<SocketAddr>,
+    /// Where its process sends to the replicas.
+    pub book: Vec<SocketAddr>,
+    /// The state says that it is elsewhere: others do not reach it.
+    pub is_astray: bool,
 }
 
 impl<S: Service> Host<S> {

@@ -27,6 +27,8 @@ pub enum Concern {
     DiskWeather,
     /// Which crashes only kill the process.
     Kills,
+    /// Which replicas move, and when.
+    Moves,
 }
 
 /// xoshiro256++, seeded by splitmix64. Not for secrets.

@@ -17,6 +17,7 @@
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |
+//! | H12 | [`moves`] |
 //! | B1-B37 | [`bugs`] |
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
@@ -52,6 +53,7 @@ pub mod healed;
 pub mod host;
 pub mod late;
 pub mod liars;
+pub mod moves;
 pub mod network;
 pub mod people;
 pub mod primary;
@@ -73,6 +75,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("views", views::SCENARIOS),
     ("client", client::SCENARIOS),
     ("people", people::SCENARIOS),
+    ("moves", moves::SCENARIOS),
     ("shares", shares::SCENARIOS),
     ("network", network::SCENARIOS),
     ("host", host::SCENARIOS),

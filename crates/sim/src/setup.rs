@@ -60,6 +60,8 @@ pub struct Setup {
     /// How many of the clients may come in from the start, if the state says who may: the first one administers, the
     /// others come in by its order (EX-3). None: everyone may come in and ask for anything.
     pub founders: Option<usize>,
+    /// Clients sometimes ask where the replicas are.
+    pub has_moves: bool,
 }
 
 impl Setup {
@@ -87,6 +89,7 @@ impl Setup {
             recorded: Vec::new(),
             introduced: true,
             founders: None,
+            has_moves: false,
         }
     }
 

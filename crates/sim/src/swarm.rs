@@ -28,6 +28,7 @@ mod disks;
 pub mod faults;
 pub mod forger;
 pub mod kinds;
+mod moves;
 pub mod plan;
 mod story;
 

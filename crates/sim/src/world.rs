@@ -11,6 +11,7 @@
 //! | crashes, restarts, pauses, clocks, healing | `faults.rs` |
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use quorate_pbft::Config;
 use quorate_pbft::client::step::ClientActions;
@@ -19,12 +20,13 @@ use quorate_service::registry::Client;
 use quorate_wire::{Kind, Principal, ReplicaId, Source};
 
 use crate::adversary::maker::LiarMaker;
-use crate::app::App;
+use crate::app::{App, Ask};
 use crate::checker::{Checkers, Violation};
 use crate::event::Event;
 use crate::hash::TraceHash;
 use crate::host::{Host, HostProcess, MISSED_MAX};
 use crate::network::{Flight, Frame, Network, NodeId};
+use crate::orders::address;
 use crate::queue::{Queue, Scheduled};
 use crate::rng::Rng;
 use crate::setup::Keys;
@@ -96,6 +98,10 @@ pub struct World<A: App> {
     /// The places of the nodes.
     directory: Directory,
     flights: Vec<Flight>,
+    /// What the first lane of client 0 asks for next, whatever its load.
+    orders: VecDeque<Ask>,
+    /// Clients sometimes ask where the replicas are.
+    has_moves: bool,
 }
 
 impl<A: App> World<A> {
@@ -279,6 +285,19 @@ impl<A: App> World<A> {
     /// Returns the process of host `h`.
     pub(crate) fn process(&mut self, h: usize) -> Option<&mut HostProcess<A::Service>> {
         self.hosts[h].process.as_deref_mut()
+    }
+
+    /// Lets host `h` listen at the address with this number only: who sends to another does not reach it (H12).
+    pub fn move_host(&mut self, h: usize, number: usize) {
+        self.hosts[h].listens = vec![address(number)];
+        self.counters.fault("moved");
+        self.tell(h, || What::Fault(format!("moves to {}", address(number))));
+    }
+
+    /// Returns the hosts that listen at an address.
+    pub(crate) fn listening(&self, at: SocketAddr) -> impl Iterator<Item = NodeId> + use<A> {
+        let hosts = self.hosts.iter().filter(|host| host.listens.contains(&at));
+        hosts.map(|host| host.node).collect::<Vec<_>>().into_iter()
     }
 
     /// Returns the host that runs replica `id`; the first, if it has a twin.

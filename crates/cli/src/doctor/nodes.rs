@@ -188,7 +188,8 @@ fn together(nodes: &[(String, Examined)]) -> Vec<Finding> {
                     known.unwrap_or(0)
                 );
                 findings.push(Finding::new(Grade::Warn, "places", other, what).next(
-                    "correct the table [replicas] in its node.toml, unless a NAT in between translates the port",
+                    "correct the table [replicas] in its node.toml, unless `quorate move-replica` has told the cluster \
+                     the new address, which then takes precedence, or a NAT in between translates the port",
                 ));
             }
         }

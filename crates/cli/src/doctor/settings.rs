@@ -2,6 +2,7 @@
 
 use quorate_node::examine::Examined;
 use quorate_node::settings::Shared;
+use quorate_service::registry::Setting;
 use quorate_wire::Principal;
 
 use super::finding::{Finding, Grade, counted};
@@ -36,8 +37,14 @@ pub(super) fn compare(nodes: &[&(String, Examined)]) -> Vec<Finding> {
         findings.extend(differences(&of_key));
     }
     if findings.is_empty() && nodes.len() > 1 {
-        let what =
-            format!("{} equal at {}", counted(keys.len(), "shared setting"), counted(nodes.len(), "node"));
+        // `doctor` reads files, and not the state.
+        let ordered: Vec<&str> = Setting::ALL.iter().map(|setting| setting.name()).collect();
+        let what = format!(
+            "{} equal at {} (a value from `quorate set` takes precedence: {})",
+            counted(keys.len(), "shared setting"),
+            counted(nodes.len(), "node"),
+            ordered.join(", ")
+        );
         findings.push(Finding::new(Grade::Ok, "settings", "cluster", what));
     }
     findings

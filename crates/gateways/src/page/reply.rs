@@ -64,7 +64,7 @@ impl Page {
                 content(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the cluster has not been observed yet\n")
             }
             ("/api/v1/status", Some(last)) => {
-                content(StatusCode::OK, JSON, last.to_json(&self.name, self.board.addresses()).to_string())
+                content(StatusCode::OK, JSON, last.to_json(&self.name, &self.board.addresses()).to_string())
             }
             ("/metrics", Some(last)) => {
                 content(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::text(&last))

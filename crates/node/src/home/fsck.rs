@@ -65,7 +65,7 @@ pub fn check(dir: &Path) -> Result<Checked, NodeError> {
     let (files, limit) = (Files::below(dir), node.settings.state_memory_max);
     let store = Paged::new(files, domains.clone(), options.page_bytes, limit);
     let executor = Executor::with_store(fs, domains, options, store);
-    let mut executor = executor.governed(node.members.founders());
+    let mut executor = executor.governed(node.members.founders(), node.members.cluster.n());
     let owner = (node.members.cluster_id(), id);
     let records = storage::read(dir, owner, config.durability, &mut executor)?.unwrap_or_default();
     let committed = Committed::read(&records, &config.domains(), executor.last_executed());

@@ -26,6 +26,7 @@ use crate::home::secret;
 use crate::net::names;
 pub use crate::services::ServiceName;
 
+pub mod change;
 mod exports;
 mod fields;
 mod given;

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use quorate_wire::{Principal, Source};
+use tracing::warn;
 
 use crate::net::side_channel::SideChannel;
 use crate::net::wake::Waker;
@@ -247,6 +248,13 @@ impl AsFd for Socket {
 }
 
 impl Transport for Socket {
+    #[inline]
+    fn look_up(&mut self, directory: &Directory) {
+        if let Err(error) = self.follow(directory) {
+            warn!(%error, "no socket for a client or replica with a new address: this node cannot send to it");
+        }
+    }
+
     #[inline]
     fn send(&mut self, to: Place, datagram: &[u8]) {
         let Some(socket) = self.outbound.get(to.index()) else { return };

@@ -29,8 +29,6 @@ pub struct Observer {
     /// The directory that holds the clients' directories.
     dir: PathBuf,
     service: ServiceName,
-    /// The addresses of the replicas, in the order of their ids.
-    addresses: Vec<SocketAddr>,
 }
 
 impl Observer {
@@ -84,7 +82,6 @@ impl Observer {
     pub fn start(node: ClientNode, dir: &Path) -> Result<Self, NodeError> {
         let options = CallerOptions { lanes: LANES, deadline: DEADLINE };
         let (cluster, service) = (node.settings().config.cluster, node.settings().service);
-        let addresses = node.settings().replicas.clone();
         let caller = Caller::start(node.with_lanes(options.lanes), options)?;
         let mut operation = Vec::new();
         // For a service that is not built in, an empty operation: it refuses it, with the same answer everywhere.
@@ -92,7 +89,7 @@ impl Observer {
             (row.probe)(&mut operation);
         }
         let probe = Probe::new(operation);
-        Ok(Self { caller, probe, cluster, dir: dir.to_path_buf(), service, addresses })
+        Ok(Self { caller, probe, cluster, dir: dir.to_path_buf(), service })
     }
 
     /// Returns the size of the cluster.
@@ -106,8 +103,8 @@ impl Observer {
     }
 
     /// Returns the addresses of the replicas, in the order of their ids.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.caller.known().addresses()
     }
 
     /// Returns the service of the cluster.

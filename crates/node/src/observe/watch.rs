@@ -91,14 +91,14 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Board {
     /// The addresses of the replicas, in the order of their ids.
-    addresses: Vec<SocketAddr>,
+    addresses: Mutex<Vec<SocketAddr>>,
     last: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Board {
     /// Makes one without an observation, for a cluster with these addresses of replicas, in the order of their ids.
     pub fn new(addresses: Vec<SocketAddr>) -> Self {
-        Self { addresses, last: Mutex::default() }
+        Self { addresses: Mutex::new(addresses), last: Mutex::default() }
     }
 
     /// Returns the last observation.
@@ -112,8 +112,13 @@ impl Board {
     }
 
     /// Returns the addresses of the replicas, in the order of their ids.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the addresses.
+    fn find(&self, addresses: Vec<SocketAddr>) {
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 }
 
@@ -129,7 +134,7 @@ pub struct Watch {
 impl Watch {
     /// Starts to watch through this observer.
     pub fn new(observer: Observer) -> Self {
-        let board = Arc::new(Board::new(observer.addresses().to_vec()));
+        let board = Arc::new(Board::new(observer.addresses()));
         Self { observer, board, executed: Mutex::default() }
     }
 
@@ -144,6 +149,7 @@ impl Watch {
         let before = self.board.last();
         let lag_s = self.lags(&picture);
         let next = Arc::new(after(before.as_deref(), picture, &tried, lag_s));
+        self.board.find(self.observer.addresses());
         self.board.show(Arc::clone(&next));
         next
     }

@@ -37,7 +37,7 @@ use crate::run::clock::Clock;
 mod asking;
 
 use self::asking::Asking;
-pub use self::asking::Heard;
+pub use self::asking::{Heard, Known};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -178,6 +178,7 @@ struct Shared {
     stop: AtomicBool,
     waker: Waker,
     asking: Asking,
+    known: Known,
 }
 
 /// A client that threads and tasks share. See the module.
@@ -215,6 +216,7 @@ impl Caller {
             stop: AtomicBool::new(false),
             waker: Waker::new()?,
             asking: Asking::default(),
+            known: Known::new(client.drive.replica_addresses()),
         });
         let n = client.drive.cluster().n();
         let unknown = Arc::new(Mutex::default());
@@ -300,6 +302,11 @@ impl Caller {
 }
 
 impl Caller {
+    /// Returns what it knows of the replicas.
+    pub fn known(&self) -> &Known {
+        &self.shared.known
+    }
+
     /// Asks all replicas for their status, waits for up to `within`, and returns the statements in the order of the
     /// replicas' ids. They are not trusted: see [`crate::observe`].
     pub fn statements(&self, within: Duration) -> Vec<Option<Heard>> {
@@ -376,6 +383,9 @@ impl Worker {
             }
             worked |= burst > 0 || !drive.done().is_empty();
             self.finish();
+            if let Some(table) = self.client.drive.take_table() {
+                self.shared.known.learn(table, self.client.drive.replica_addresses());
+            }
             for (from, statement) in self.client.drive.take_statements() {
                 let settings = self.client.drive.settings_of(from);
                 self.shared.asking.answer(from, statement, settings);

@@ -8,6 +8,7 @@ use quorate_pbft::client::step::{ClientAction, ClientActions, ClientInput, Clien
 use quorate_pbft::config::Config;
 use quorate_pbft::{Client, Now};
 use quorate_process::{Directory, Endpoint, Meter, Part, Transport};
+use quorate_service::registry::Table;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Message, RequestBody, Statement};
@@ -16,9 +17,11 @@ use quorate_wire::{
 };
 
 use self::ledger::{Class, Ledger};
+use self::moves::Moves;
 use crate::home::timestamps::Timestamps;
 
 pub mod ledger;
+mod moves;
 mod questions;
 #[cfg(test)]
 mod tests;
@@ -107,6 +110,8 @@ pub struct ClientProcess<M: Meter = ()> {
     /// At most one of each replica.
     statements: Vec<(ReplicaId, Statement)>,
     ledger: Ledger,
+    /// None: the addresses are those of the start.
+    moves: Option<Moves>,
     /// The time of day at the last tick, in seconds since 1970.
     wall_s: u64,
     // Buffers that are reused in every step.
@@ -150,6 +155,7 @@ impl<M: Meter> ClientProcess<M> {
             results: Vec::new(),
             statements: Vec::new(),
             ledger: Ledger::default(),
+            moves: None,
             wall_s: 0,
             actions: ClientActions::new(),
             frame: Vec::new(),
@@ -188,6 +194,11 @@ impl<M: Meter> ClientProcess<M> {
             let sender = frame.sender;
             let admitted = self.endpoint.admit(now.mono_ns, source, frame);
             by = if admitted.is_ok() { Some(sender) } else { by };
+            if let (Ok(Admitted::Message(_)), Principal::Replica(replica)) = (&admitted, sender)
+                && let Some(moves) = &mut self.moves
+            {
+                moves.note_heard(now, replica);
+            }
             self.meter.lap(Part::Admit);
             match &admitted {
                 Ok(Admitted::Message(message)) => self.on_message(now, message),
@@ -227,6 +238,7 @@ impl<M: Meter> ClientProcess<M> {
         if now.mono_ns >= self.endpoint.tick_at() {
             self.endpoint.tick(now);
             self.tend_evidence(now);
+            self.read_moves(now);
             self.send_keys();
         }
     }
@@ -323,12 +335,15 @@ impl<M: Meter> ClientProcess<M> {
     /// Sets a lane's timer. One lane at least asks twice a second, however long all have waited: it finds out for
     /// the others when the cluster is there again.
     fn set_timer(&mut self, now: Now, lane: usize, deadline: u64) {
+        let reader = self.moves.as_ref().map(Moves::lane);
         let soon = now.mono_ns.saturating_add(ALONE_NS);
         let waits = if self.crowded { CROWDED_WAITS } else { 1 };
         let wait = deadline.saturating_sub(now.mono_ns).saturating_mul(waits);
         let mut deadline = now.mono_ns.saturating_add(wait);
-        if deadline > soon {
-            let mut others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        // A read that is given up finds nothing out for others.
+        if deadline > soon && reader != Some(lane) {
+            let others = self.lanes.iter().enumerate();
+            let mut others = others.filter(|(other, _)| *other != lane && Some(*other) != reader);
             if others.all(|(_, other)| other.deadline > soon || other.deadline <= now.mono_ns) {
                 deadline = soon;
             }
@@ -352,6 +367,14 @@ impl<M: Meter> ClientProcess<M> {
     }
 
     fn perform(&mut self, now: Now, lane: usize, action: &ClientAction, actions: &ClientActions) {
+        if let Some(moves) = self.moves.as_mut().filter(|moves| moves.lane() == lane) {
+            if let ClientAction::Done { result, .. } = action {
+                return self.learn_moves(now, actions.bytes(*result));
+            }
+            if moves.gives_up(now, action) {
+                return;
+            }
+        }
         match action {
             ClientAction::Send { to, timestamp, digest, flags, replier, operation, sign } => {
                 let operation = actions.bytes(*operation);
@@ -395,6 +418,29 @@ impl<M: Meter> ClientProcess<M> {
         }
     }
 
+    /// Begins a read of where the replicas are, if it is time for one (ADR 23).
+    fn read_moves(&mut self, now: Now) {
+        let Some(moves) = self.moves.as_mut().filter(|moves| moves.is_due(now)) else { return };
+        let (lane, first) = (moves.lane(), self.timestamps.next());
+        if moves.begin(now) {
+            self.lanes[lane].client = moves.client(first);
+            let missing = self.endpoint.door().keys_missing();
+            self.step(now, lane, ClientInput::Keys { missing });
+        }
+        self.lanes[lane].client.raise(first);
+        self.step(now, lane, ClientInput::Invoke { operation: &Table::read(), read_only: true });
+    }
+
+    #[cold]
+    fn learn_moves(&mut self, now: Now, result: &[u8]) {
+        let Some(moved) = self.moves.as_mut().and_then(|moves| moves.learn(now, result)) else { return };
+        let (door, directory) = self.endpoint.parts_mut();
+        if directory.move_replicas(moved) {
+            door.announce(); // what was sent to the old address is lost
+        }
+        self.send_keys();
+    }
+
     #[cold]
     fn end_without(&mut self, lane: usize, timestamp: Timestamp, end: End) {
         let (lane, at) = (self.lanes[lane].client.id().lane(), self.results.len());
@@ -407,6 +453,9 @@ impl<M: Meter> ClientProcess<M> {
             return self.refuse("timestamps-not-kept");
         }
         let id = self.lanes[lane].client.id();
+        if let Some(moves) = self.moves.as_mut().filter(|moves| moves.lane() != lane) {
+            moves.note_used();
+        }
         self.frame.clear();
         self.endpoint.door_mut().seal_digested(body, id, digest, sign, &mut self.frame);
         self.counters.sent += 1;

@@ -111,6 +111,7 @@ impl ClientNode {
         let Self { settings, door, directory, socket, timestamps, dir, lock, .. } = self;
         let mut drive = ClientProcess::new(&settings.config, door, lanes, directory, timestamps, ());
         drive.keep_evidence(Ledger::keep(&dir));
+        drive.follow_moves(&settings.config);
         OpenClient { drive, socket, waiting: settings.waiting, lock }
     }
 }

@@ -1,5 +1,5 @@
-//! Adding and removing clients of a running cluster: the directory of a new client, and the ordered operations on the
-//! client registry.
+//! Changes of a running cluster by ordered operations on the client registry: clients are added, with a directory of
+//! their own, and removed; replicas move; settings change.
 //!
 //! The directory, including the key, exists before the operation is sent. So after any failure, repeating the command
 //! completes it with the same key.
@@ -9,7 +9,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights};
+use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights, Setting};
+use quorate_wire::ReplicaId;
 
 use crate::error::{NodeError, NodeErrorKind};
 use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
@@ -129,6 +130,28 @@ pub fn add(caller: &Caller, recruit: &Recruit, rights: Rights) -> Result<Registr
 /// As [`add`].
 pub fn remove(caller: &Caller, number: u64) -> Result<RegistryResult, CallError> {
     order(caller, &RegistryOp::Remove(principal(number)))
+}
+
+/// Says in the state where a replica is: all replicas and clients send to it there, when they have learnt it (ADR 23).
+///
+/// # Errors
+///
+/// As [`add`].
+pub fn move_replica(
+    caller: &Caller,
+    replica: ReplicaId,
+    address: SocketAddr,
+) -> Result<RegistryResult, CallError> {
+    order(caller, &RegistryOp::Move(replica, Some(address)))
+}
+
+/// Gives a setting of the cluster a value in the state (ADR 23).
+///
+/// # Errors
+///
+/// As [`add`].
+pub fn set(caller: &Caller, setting: Setting, value: u64) -> Result<RegistryResult, CallError> {
+    order(caller, &RegistryOp::Set(setting, value))
 }
 
 fn order(caller: &Caller, order: &RegistryOp) -> Result<RegistryResult, CallError> {

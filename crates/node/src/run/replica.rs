@@ -171,7 +171,7 @@ impl ReplicaNode {
         };
         let service = Arc::new(service);
         let executor = Executor::with_store(Arc::clone(&service), domains, options, store);
-        let mut executor = executor.governed(self.members.founders());
+        let mut executor = executor.governed(self.members.founders(), self.members.cluster.n());
         if config.durability != Durability::Memory {
             executor.limit_transfer(executor.store().pages_max() / 2);
         }
@@ -352,10 +352,6 @@ impl<S: Service, C: Core> Running<S, C> {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
             process.renew_keys(clock.now(), secret::entropy()?, watch);
             secret::note_time(&node.dir, process.endpoint().door().key_time())?;
-        }
-        // Clients were added or removed.
-        if let Err(error) = node.socket.follow(process.endpoint().directory()) {
-            warn!(%error, "no socket for an added client: this replica cannot answer it");
         }
         match now {
             Some(now) => process.flush(now, &mut node.socket, watch),

@@ -37,6 +37,8 @@ pub(super) struct Replies {
     reads_unordered: bool,
     /// A read with this many replies and no certificate is given up.
     given_up_at: usize,
+    /// How many equal replies to a read are a certificate.
+    reads_need: usize,
     votes: Votes<ReplyVote>,
     results: Box<[Vec<u8>]>,
     certified: Option<Digest>,
@@ -51,6 +53,7 @@ impl Replies {
             cluster,
             reads_unordered,
             given_up_at: usize::MAX,
+            reads_need: cluster.quorum(),
             votes: Votes::new(cluster.n()),
             results,
             certified: None,
@@ -58,13 +61,13 @@ impl Replies {
         }
     }
 
-    /// Gives reads up by this rule.
+    /// Accepts reads and gives them up by this rule.
     pub(super) fn by(self, rule: ReadRule) -> Self {
-        let most = match rule {
-            ReadRule::FirstQuorum => usize::MAX,
-            ReadRule::FirstReplies => self.cluster.n() - self.cluster.f(),
-        };
-        Self { given_up_at: most, ..self }
+        match rule {
+            ReadRule::FirstQuorum => self,
+            ReadRule::FirstReplies => Self { given_up_at: self.cluster.n() - self.cluster.f(), ..self },
+            ReadRule::AnyCorrect => Self { reads_need: self.cluster.weak(), ..self },
+        }
     }
 
     /// Forgets all replies and keeps the room, as far as it is small.
@@ -196,7 +199,7 @@ impl Replies {
         let committed = self.votes.count_where(|vote| vote.digest == *digest && !vote.tentative);
         // "The client waits for 2f+1 replies from different replicas with the same result" [OSDI99 §5.1].
         if path == Path::ReadOnly {
-            return committed >= mutant!(M12, quorum, weak);
+            return committed >= mutant!(M12, self.reads_need, weak);
         }
         // "f+1 replies [...] from different replicas, and with the same t and r" [OSDI99 §4.1]; not where
         // reads bypass the order, because f liars and q - f replicas that are behind could make a read
@@ -237,7 +240,7 @@ impl Replies {
         let most = results.map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
         let silent =
             if self.votes.len() < self.given_up_at { self.cluster.n() - self.votes.len() } else { 0 };
-        most.unwrap_or(0) + silent < self.cluster.quorum()
+        most.unwrap_or(0) + silent < self.reads_need
     }
 }
 

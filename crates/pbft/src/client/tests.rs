@@ -302,6 +302,18 @@ fn a_read_is_given_up_by_its_rule() {
     assert_eq!(test.full(3, 100, "old"), [Did::Stop, done(100, "old", Path::ReadOnly)]);
 }
 
+/// ADR 23: with `ReadRule::AnyCorrect`, f + 1 equal answers to a read are enough. A write takes as many as ever.
+#[test]
+fn any_correct_answer_to_a_read_is_enough_by_that_rule() {
+    let mut test = Test::new(&Config { reads: Reads::All, read_rule: ReadRule::AnyCorrect, ..config(1) });
+    test.invoke(b"get", true);
+    assert_eq!((test.full(0, 100, "new"), test.full(1, 100, "old")), (vec![], vec![]));
+    assert_eq!(test.full(2, 100, "old"), [Did::Stop, done(100, "old", Path::ReadOnly)]);
+    test.invoke(b"put", false);
+    assert_eq!((test.full(0, 101, "ok"), test.full(1, 101, "ok")), (vec![], vec![]));
+    assert_eq!(test.full(2, 101, "ok"), [Did::Stop, done(101, "ok", Path::Ordered)]);
+}
+
 /// "we assume that the client waits for one request to complete before sending the next one".
 #[test]
 fn one_request_at_a_time() {

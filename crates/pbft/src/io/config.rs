@@ -68,13 +68,16 @@ pub enum Reads {
     All,
 }
 
-/// When a read that is not ordered is given up and ordered (CL-2).
+/// When a read that is not ordered is accepted, and when it is given up and ordered (CL-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadRule {
     /// When no quorum can agree any more, whatever those say who have not answered. One liar costs a message.
     FirstQuorum,
     /// When the first `n - f` answers do not agree, as in BQS08. One liar among them costs an ordered read.
     FirstReplies,
+    /// As the first, but `f + 1` that agree are enough: one of them is correct, so the answer was right once, and may be
+    /// an old one. For a client that only wants to know where the replicas are (ADR 23).
+    AnyCorrect,
 }
 
 /// The settings of a replica. Every optimisation of the papers is a switch.

@@ -1,4 +1,5 @@
-//! The addresses of nodes: each node has its own table of the others.
+//! The addresses of nodes: each node has its own table of the others. An address of a replica that the state has takes
+//! precedence over it (ADR 23).
 //!
 //! A *place* is a destination of datagrams: one address. Each replica has a place, in the order of their ids. Clients
 //! of one process share a place, so that messages to all of them are packed together.
@@ -25,7 +26,8 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     addresses: Vec<SocketAddr>,
-    replicas: usize,
+    /// The addresses of the replicas in this node's own table.
+    replicas: Vec<SocketAddr>,
     /// By key holder: all lanes of a client are one process.
     clients: BTreeMap<u64, Place>,
     /// Counts the changes.
@@ -36,7 +38,19 @@ impl Directory {
     /// Returns the directory of the replicas at these addresses, in the order of their ids, without
     /// clients.
     pub fn new(replicas: &[SocketAddr]) -> Self {
-        Self { addresses: replicas.to_vec(), replicas: replicas.len(), ..Self::default() }
+        Self { addresses: replicas.to_vec(), replicas: replicas.to_vec(), ..Self::default() }
+    }
+
+    /// Sets where the replicas are: at these addresses, and all others where this node's own table says. Returns
+    /// whether that changes an address.
+    pub fn move_replicas(&mut self, moved: &BTreeMap<ReplicaId, SocketAddr>) -> bool {
+        let mut changed = false;
+        for (id, (place, own)) in (0..).map(ReplicaId).zip(self.addresses.iter_mut().zip(&self.replicas)) {
+            let at = *moved.get(&id).unwrap_or(own);
+            changed |= core::mem::replace(place, at) != at;
+        }
+        self.version += u64::from(changed);
+        changed
     }
 
     /// Adds a client, or changes its address. Clients with the same address share a place. Unused places are reused,
@@ -44,9 +58,9 @@ impl Directory {
     pub fn add_client(&mut self, client: Principal, address: SocketAddr) {
         self.version += 1;
         self.clients.remove(&client.key_holder());
-        let mut places = self.addresses.iter().enumerate().skip(self.replicas);
+        let mut places = self.addresses.iter().enumerate().skip(self.replicas.len());
         let known = places.find(|(_, other)| **other == address).map(|(index, _)| Place(index));
-        let mut unused = (self.replicas..self.addresses.len()).map(Place);
+        let mut unused = (self.replicas.len()..self.addresses.len()).map(Place);
         let unused = || unused.find(|place| self.clients.values().all(|other| other != place));
         let place = match known.or_else(unused) {
             Some(place) => place,
@@ -88,12 +102,12 @@ impl Directory {
     /// Returns the place of a replica.
     #[inline]
     pub fn replica(&self, id: ReplicaId) -> Option<Place> {
-        (id.index() < self.replicas).then_some(Place(id.index()))
+        (id.index() < self.replicas.len()).then_some(Place(id.index()))
     }
 
     /// Returns the places of the replicas, in the order of their ids.
     pub fn replicas(&self) -> impl Iterator<Item = Place> + use<> {
-        (0..self.replicas).map(Place)
+        (0..self.replicas.len()).map(Place)
     }
 
     /// Returns the place of a principal.
@@ -129,6 +143,22 @@ mod tests {
         assert_eq!(directory.find(Principal::Replica(ReplicaId(1))).map(Place::index), Some(1));
         assert_eq!(directory.find(Principal::Replica(ReplicaId(2))), None);
         assert_eq!(directory.find(client(4)), None);
+    }
+
+    /// ADR 23: the index of a place stays, so what waits for it goes to the right replica.
+    #[test]
+    fn a_replica_that_moves_keeps_its_place() {
+        let mut directory = Directory::new(&[at(1), at(2)]);
+        directory.add_client(Principal::Client(ClientId::new(1, 0)), at(8));
+        let version = directory.version();
+        assert!(!directory.move_replicas(&BTreeMap::new()));
+        assert!(!directory.move_replicas(&[(ReplicaId(1), at(2)), (ReplicaId(2), at(5))].into()));
+        assert_eq!((directory.version(), directory.len()), (version, 3), "nothing has changed");
+        assert!(directory.move_replicas(&[(ReplicaId(1), at(9))].into()));
+        assert_eq!(directory.addresses(), [at(1), at(9), at(8)]);
+        assert_ne!(directory.version(), version);
+        assert!(directory.move_replicas(&BTreeMap::new()), "each node has its own table again");
+        assert_eq!(directory.addresses(), [at(1), at(2), at(8)]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use quorate_pbft::step::{Lsn, Recipient};
 use quorate_wire::Kind;
 use quorate_wire::frame::PACKED_BYTES_MAX;
 
-use super::Place;
+use super::{Directory, Place};
 
 /// Maximum number of sealed frames that wait for the disk. Beyond it the oldest is dropped, as if the network had
 /// lost it: it will be retransmitted.
@@ -24,6 +24,9 @@ const BULK_BYTES: usize = 256 << 10;
 
 /// Sends datagrams: a socket, or a queue in memory.
 pub trait Transport {
+    /// The places may have other addresses than before.
+    fn look_up(&mut self, _directory: &Directory) {}
+
     /// Sends one datagram to a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
 

@@ -9,14 +9,15 @@ use quorate_wire::life::Lives;
 use super::{Executor, fault};
 use crate::lives;
 use crate::page::{PageFault, PageStore};
-use crate::registry::{Client, Registry};
+use crate::registry::{Client, Registry, Table};
 use crate::service::{Context, Service};
 
 impl<S: Service, P: PageStore> Executor<S, P> {
-    /// Lets clients ask for what they may: these, by their principals, and those that are added later (EX-3).
-    /// Replicated: all replicas have the same founders. The caller has just made the executor.
+    /// Lets clients ask for what they may: these, by their principals, and those that are added later (EX-3). Of `n`
+    /// replicas, administrators can order the address. Replicated: all replicas have the same founders. The caller has
+    /// just made the executor.
     #[must_use]
-    pub fn governed(mut self, founders: BTreeMap<u64, Client>) -> Self {
+    pub fn governed(mut self, founders: BTreeMap<u64, Client>, n: usize) -> Self {
         assert!(
             self.last_executed == quorate_wire::SeqNum(0) && self.registry.is_none(),
             "from the beginning on"
@@ -24,7 +25,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         // The table of lives is at the end of the same pages.
         let pages = Registry::pages(self.options.page_bytes) - lives::pages(self.options.page_bytes);
         self.service_pages.1 -= pages.min(self.service_pages.1);
-        self.registry = Some(Registry::new(founders));
+        self.registry = Some(Registry::new(founders, u16::try_from(n).unwrap_or(u16::MAX)));
         self
     }
 
@@ -36,7 +37,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
     }
 
-    /// Returns a number that changes whenever [`Self::registered`] may have.
+    /// Returns the addresses of replicas and the settings in the committed state (ADR 23).
+    pub fn table(&self) -> Table {
+        self.registry.as_ref().map(Registry::table).unwrap_or_default()
+    }
+
+    /// Returns a number that changes whenever [`Self::registered`] or [`Self::table`] may have.
     #[inline]
     pub fn registry_version(&self) -> u64 {
         self.registry.as_ref().map_or(0, Registry::version)

@@ -123,7 +123,7 @@ fn l1_a_full_table_comes_free() {
 fn l1_a_removed_clients_lanes_are_free() {
     let person = |rights| Client { rights, key: [1; 32], address: None };
     let founders: BTreeMap<u64, Client> = [(1, person(Rights::Admin)), (2, person(Rights::Write))].into();
-    let mut executor = with(40, 10).governed(founders);
+    let mut executor = with(40, 10).governed(founders, 4);
     for l in 0..10 {
         assert_eq!(one(&mut executor, 1, lane(2, l), 50), Executed);
     }

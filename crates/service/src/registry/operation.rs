@@ -3,11 +3,15 @@
 //! ```text
 //! operation         MAGIC 16 | 1 principal 8 | rights 1 | key 32 | address 16 | port 2       add, or change
 //!                   MAGIC 16 | 2 principal 8                                                remove
+//!                   MAGIC 16 | 3 replica 2 | address 16 | port 2                            move a replica
+//!                   MAGIC 16 | 4 setting 2 | value 8                                        set
 //! result            MAGIC 16 | what 1
 //! ```
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use quorate_wire::ReplicaId;
 
 /// What every operation on the registry and its result begin with. An operation of a service that begins with it never
 /// reaches the service.
@@ -48,6 +52,43 @@ pub struct Client {
     pub address: Option<SocketAddr>,
 }
 
+/// A setting of the cluster that an ordered operation changes: it is read only while a batch is executed, from the
+/// state as of that batch (ADR 23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setting {
+    /// How many lanes of one client have a last reply that is kept.
+    ClientLanesMax,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::ClientLanesMax];
+
+    /// Returns the name that it has in `cluster.toml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClientLanesMax => "client_lanes_max",
+        }
+    }
+
+    /// Returns whether it can have a value.
+    pub fn allows(self, value: u64) -> bool {
+        match self {
+            Self::ClientLanesMax => (1..=65_536).contains(&value),
+        }
+    }
+
+    pub(super) fn number(self) -> u16 {
+        match self {
+            Self::ClientLanesMax => 1,
+        }
+    }
+
+    pub(super) fn of_number(number: u16) -> Option<Self> {
+        Self::ALL.iter().copied().find(|setting| setting.number() == number)
+    }
+}
+
 /// An operation on the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistryOp {
@@ -55,6 +96,10 @@ pub enum RegistryOp {
     Add(u64, Client),
     /// From here on nothing that the client asks for is done.
     Remove(u64),
+    /// The replica has this address. None: every node has its own table.
+    Move(ReplicaId, Option<SocketAddr>),
+    /// The setting has this value.
+    Set(Setting, u64),
 }
 
 /// The result of an operation on the registry, or why an operation was refused.
@@ -125,6 +170,18 @@ impl RegistryOp {
                 out.push(2);
                 out.extend_from_slice(&principal.to_le_bytes());
             }
+            Self::Move(replica, address) => {
+                out.push(3);
+                out.extend_from_slice(&replica.0.to_le_bytes());
+                let (ip, port) = address_bytes(*address);
+                out.extend_from_slice(&ip);
+                out.extend_from_slice(&port);
+            }
+            Self::Set(setting, value) => {
+                out.push(4);
+                out.extend_from_slice(&setting.number().to_le_bytes());
+                out.extend_from_slice(&value.to_le_bytes());
+            }
         }
     }
 
@@ -135,6 +192,27 @@ impl RegistryOp {
 
     fn decode_body(body: &[u8]) -> Option<Self> {
         let (code, body) = body.split_first()?;
+        match code {
+            1 | 2 => Self::decode_client(*code, body),
+            3 => {
+                let (replica, body) = body.split_first_chunk()?;
+                let (ip, port) = body.split_first_chunk()?;
+                let address = address(*ip, port.try_into().ok()?);
+                let replica = ReplicaId(u16::from_le_bytes(*replica));
+                // One encoding for each: none has no bytes of an address.
+                (address.is_some() || *ip == [0; 16]).then_some(Self::Move(replica, address))
+            }
+            4 => {
+                let (setting, value) = body.split_first_chunk()?;
+                let setting = Setting::of_number(u16::from_le_bytes(*setting))?;
+                let value = u64::from_le_bytes(value.try_into().ok()?);
+                setting.allows(value).then_some(Self::Set(setting, value))
+            }
+            _ => None,
+        }
+    }
+
+    fn decode_client(code: u8, body: &[u8]) -> Option<Self> {
         let (principal, body) = body.split_first_chunk()?;
         let principal = u64::from_le_bytes(*principal);
         if !(1..1 << 48).contains(&principal) {

@@ -26,7 +26,7 @@ fn founders() -> BTreeMap<u64, Client> {
 }
 
 fn executor() -> Executor<Kv> {
-    Executor::new(Kv, domains(), options()).governed(founders())
+    Executor::new(Kv, domains(), options()).governed(founders(), 4)
 }
 
 fn add(principal: u64, person: Client) -> Vec<u8> {
@@ -39,6 +39,24 @@ fn remove(principal: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     RegistryOp::Remove(principal).encode(&mut bytes);
     bytes
+}
+
+fn bytes_of(order: RegistryOp) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    order.encode(&mut bytes);
+    bytes
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 5], port))
+}
+
+fn moved(replica: u16, port: u16) -> Vec<u8> {
+    bytes_of(RegistryOp::Move(ReplicaId(replica), (port != 0).then(|| at(port))))
+}
+
+fn set(lanes: u64) -> Vec<u8> {
+    bytes_of(RegistryOp::Set(Setting::ClientLanesMax, lanes))
 }
 
 fn encoded(operation: &Operation<'_>) -> Vec<u8> {
@@ -229,4 +247,154 @@ fn a_full_table_takes_no_more() {
     let results =
         execute(&mut executor, false, &[(ADMIN, &add(9, person(Rights::Read, 5))), (ADMIN, &remove(10))]);
     assert_eq!(answers(&results), [Some(RegistryResult::Full), Some(RegistryResult::Done)]);
+}
+
+/// ADR 23: an administrator says where a replica is, as often as needed. What is not so is refused.
+#[test]
+fn a_replica_moves_by_an_order() {
+    use RegistryResult::{AlreadySo, Done, Malformed, NoRight};
+    let mut executor = executor();
+    let plain = executor.root_at(SeqNum(0));
+    let results = execute(
+        &mut executor,
+        false,
+        &[(WRITER, &moved(1, 7)), (ADMIN, &moved(1, 0)), (ADMIN, &moved(4, 7)), (ADMIN, &moved(1, 7))],
+    );
+    assert_eq!(answers(&results), [Some(NoRight), Some(AlreadySo), Some(Malformed), Some(Done)]);
+    let version = executor.registry_version();
+    let orders = [moved(1, 7), moved(1, 8), moved(3, 7)];
+    let orders: Vec<_> = orders.iter().map(|order| (ADMIN, &order[..])).collect();
+    assert_eq!(answers(&execute(&mut executor, false, &orders)), [Some(AlreadySo), Some(Done), Some(Done)]);
+    assert_eq!(executor.table().replicas, [(ReplicaId(1), at(8)), (ReplicaId(3), at(7))].into());
+    assert!(executor.registry_version() > version && plain.is_some());
+    let result = execute(&mut executor, false, &[(ADMIN, &moved(1, 0))]);
+    assert_eq!(answers(&result), [Some(Done)]);
+    assert_eq!(executor.table().replicas, [(ReplicaId(3), at(7))].into(), "each node has its own again");
+}
+
+/// TE-4: a move that was undone has not happened, in the batch and in the request.
+#[test]
+fn a_move_that_is_undone_has_not_happened() {
+    let mut executor = executor();
+    execute(&mut executor, false, &[(ADMIN, &moved(2, 7))]);
+    let (version, root) = (executor.registry_version(), executor.checkpoint(SeqNum(1)));
+    execute(&mut executor, true, &[(ADMIN, &moved(2, 8)), (ADMIN, &moved(1, 8)), (ADMIN, &set(3))]);
+    assert_eq!(executor.table().replicas, [(ReplicaId(2), at(7))].into(), "it may still be undone");
+    executor.undo(SeqNum(1));
+    assert_eq!(executor.registry_version(), version);
+    assert_eq!((executor.table().replicas.len(), executor.table().settings.len()), (1, 0));
+    assert_eq!(executor.recompute(), root);
+}
+
+/// The addresses and settings are a part of the state, and a copy of it has them. Without them, its digest is the one
+/// that it always was.
+#[test]
+fn a_restored_state_knows_who_has_moved() {
+    let mut one = executor();
+    let orders = [moved(1, 7), moved(1, 0), moved(0, 9), set(9), remove(2), set(10)];
+    let orders: Vec<_> = orders.iter().map(|order| (ADMIN, &order[..])).collect();
+    execute(&mut one, false, &orders);
+    let root = one.checkpoint(SeqNum(1));
+    let mut image = Vec::new();
+    assert!(one.image(SeqNum(1), &mut image));
+    let mut other = executor();
+    let version = other.registry_version();
+    assert_eq!(other.restore(&image).unwrap(), (SeqNum(1), root));
+    assert_eq!(other.table(), one.table());
+    assert_eq!(other.table().settings, [(Setting::ClientLanesMax, 10)].into());
+    assert_eq!((known(&other), other.registry_version() > version), (vec![1, 3], true));
+    let mut both = [one, other].map(|mut executor| {
+        execute(&mut executor, false, &[(ADMIN, &moved(1, 5)), (ADMIN, &moved(3, 5))]);
+        executor.checkpoint(SeqNum(2))
+    });
+    both.sort_unstable();
+    assert_eq!(both[0], both[1], "the next entries have the same places");
+}
+
+/// Any registered client reads the table, never by an ordered operation, which earlier versions would answer otherwise.
+#[test]
+fn the_table_is_read_and_never_ordered() {
+    let mut executor = executor();
+    execute(&mut executor, false, &[(ADMIN, &moved(1, 7)), (ADMIN, &set(3))]);
+    let read = |executor: &Executor<Kv>, client| {
+        let mut out = Vec::new();
+        let digest = executor.read(
+            (client, quorate_wire::Timestamp(99), &quorate_wire::Digest::ZERO),
+            &Table::read(),
+            &mut out,
+        );
+        digest.map(|_| out)
+    };
+    let table = read(&executor, READER).unwrap();
+    assert_eq!((Table::decode(&table), RegistryResult::decode(&table)), (Some(executor.table()), None));
+    assert_eq!(
+        RegistryResult::decode(&read(&executor, NEW).unwrap()),
+        Some(RegistryResult::NoClient),
+        "who is not registered learns nothing"
+    );
+    let results = execute(&mut executor, false, &[(ADMIN, &Table::read()), (READER, &Table::read())]);
+    assert_eq!(answers(&results), [Some(RegistryResult::Malformed), Some(RegistryResult::NoRight)]);
+}
+
+/// Any bytes are an order, a table, or none; an order and a table have one encoding.
+#[test]
+fn moves_settings_and_tables_are_canonical() {
+    for order in [
+        RegistryOp::Move(ReplicaId(1), None),
+        RegistryOp::Move(ReplicaId(1), "[2001:db8::1]:7000".parse().ok()),
+        RegistryOp::Move(ReplicaId(63), Some(at(1))),
+        RegistryOp::Set(Setting::ClientLanesMax, 65_536),
+    ] {
+        let whole = bytes_of(order);
+        assert_eq!(RegistryOp::decode(&whole), Some(Ok(order)));
+        for cut in MAGIC.len()..whole.len() {
+            assert_eq!(RegistryOp::decode(&whole[..cut]), Some(Err(RegistryResult::Malformed)), "{order:?}");
+        }
+        let longer = [&whole[..], &[0]].concat();
+        assert_eq!(RegistryOp::decode(&longer), Some(Err(RegistryResult::Malformed)));
+        for at in MAGIC.len()..whole.len() {
+            let mut other = whole.clone();
+            other[at] ^= 0x41;
+            if let Some(Ok(read)) = RegistryOp::decode(&other) {
+                assert_eq!(bytes_of(read), other, "{order:?} at {at}");
+            }
+        }
+    }
+    for value in [0, 65_537] {
+        assert_eq!(RegistryOp::decode(&set(value)), Some(Err(RegistryResult::Malformed)));
+    }
+    let table = Table {
+        replicas: [(ReplicaId(0), at(1)), (ReplicaId(2), "[::1]:2".parse().unwrap())].into(),
+        settings: [(Setting::ClientLanesMax, 7)].into(),
+    };
+    let mut whole = Vec::new();
+    table.encode(&mut whole);
+    assert_eq!(Table::decode(&whole), Some(table));
+    let ends = (MAGIC.len()..=whole.len()).filter(|end| Table::decode(&whole[..*end]).is_some());
+    assert_eq!(ends.collect::<Vec<_>>(), [17, 38, 59, 70], "after each item");
+}
+
+/// ADR 23: a setting that was ordered counts from its place in the order on, and not if it is undone.
+#[test]
+fn lanes_of_a_client_are_set_by_an_order() {
+    use RegistryResult::{AlreadySo, Done, NoLane, NoRight};
+    let mut executor = executor();
+    let lane = |lane| ClientId::new(2, lane);
+    let answer = |executor: &mut Executor<Kv>, tentative, requests: &[(ClientId, &[u8])]| {
+        let (mut replies, seq) = (Replies::new(), executor.last_executed().next());
+        let stamped = (0..).zip(requests).map(|(i, (client, op))| (*client, seq.0 * 100 + i, *op));
+        let stamped: Vec<(ClientId, u64, &[u8])> = stamped.collect();
+        executor.execute(seq, &batch(&stamped, 0), tentative, &mut replies).unwrap();
+        let result = |reply: quorate_wire::reply::Reply<'_>| reply.result.unwrap().to_vec();
+        answers(&replies.iter().map(result).collect::<Vec<_>>())
+    };
+    let (two, three, incr) = (set(2), set(3), incr());
+    let first = answer(&mut executor, false, &[(WRITER, &two), (ADMIN, &two), (ADMIN, &two)]);
+    assert_eq!(first, [Some(NoRight), Some(Done), Some(AlreadySo)]);
+    let asked = [(lane(1), &incr[..]), (lane(2), &incr)];
+    assert_eq!(answer(&mut executor, false, &asked), [None, Some(NoLane)]);
+    let asked = [(ADMIN, &three[..]), (lane(3), &incr)];
+    assert_eq!(answer(&mut executor, true, &asked), [Some(Done), None], "in the same batch already");
+    executor.undo(SeqNum(2));
+    assert_eq!(answer(&mut executor, false, &[(lane(4), &incr[..])]), [Some(NoLane)], "it was undone");
 }

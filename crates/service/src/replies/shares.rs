@@ -119,9 +119,9 @@ impl Shares {
         }
     }
 
-    #[cfg(test)]
+    /// Sets the number of lanes that a principal can have from now on.
     pub(crate) fn set_quota(&mut self, quota: u32) {
-        self.rules.quota = quota;
+        self.rules = Rules::new(self.rules.slots, quota);
     }
 
     /// Returns how many lanes there are.

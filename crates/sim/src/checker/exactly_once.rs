@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_service::Context;
-use quorate_service::registry::RegistryResult;
+use quorate_service::registry::{self, RegistryResult};
 use quorate_wire::digest::Domains;
 use quorate_wire::life::{Life, Recovery};
 use quorate_wire::reply::ReplyOutcome;
@@ -145,6 +145,11 @@ impl ExactlyOnce {
         }
         self.truth.push(results);
         verdict
+    }
+
+    /// Returns the addresses of replicas and the settings that were ordered.
+    pub fn table(&self) -> registry::Table {
+        self.clients.ordered().clone()
     }
 
     /// Returns the number at which the last request of `client` took effect, if it is this one.

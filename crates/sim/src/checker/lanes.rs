@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_service::registry::{RegistryOp, RegistryResult};
+use quorate_service::registry::{self, RegistryOp, RegistryResult, Setting};
 use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
@@ -29,15 +29,29 @@ pub(super) struct Table {
     slots: usize,
     reserve: usize,
     quota: usize,
+    /// The addresses of replicas and the settings that were ordered.
+    ordered: registry::Table,
 }
 
 impl Table {
     /// Returns the table of a cluster with room for `slots` lanes, `quota` of one client at most.
     pub(super) fn new(slots: usize, quota: usize) -> Self {
         let reserve = (slots / 8).min(1024);
-        let quota = quota.min((slots - reserve) / 2).max(1);
         let (lanes, released, refused) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { lanes, released, refused, slots, reserve, quota }
+        let mut table =
+            Self { lanes, released, refused, slots, reserve, quota, ordered: registry::Table::default() };
+        table.set_quota(quota);
+        table
+    }
+
+    /// Sets how many lanes a client can have.
+    fn set_quota(&mut self, quota: usize) {
+        self.quota = quota.min((self.slots - self.reserve) / 2).max(1);
+    }
+
+    /// Returns the addresses of replicas and the settings that were ordered.
+    pub(super) fn ordered(&self) -> &registry::Table {
+        &self.ordered
     }
 
     /// Returns the last request of a lane.
@@ -97,9 +111,18 @@ impl Table {
 
     /// A request was executed. If it was an order that removes a client, its lanes go.
     pub(super) fn executed(&mut self, client: ClientId, last: Last, operation: &[u8], result: &[u8]) {
-        if let (Some(Ok(RegistryOp::Remove(principal))), Some(RegistryResult::Done)) =
-            (RegistryOp::decode(operation), RegistryResult::decode(result))
-        {
+        let done = RegistryResult::decode(result) == Some(RegistryResult::Done);
+        let order = RegistryOp::decode(operation).and_then(Result::ok).filter(|_| done);
+        match order {
+            Some(RegistryOp::Move(replica, Some(at))) => _ = self.ordered.replicas.insert(replica, at),
+            Some(RegistryOp::Move(replica, None)) => _ = self.ordered.replicas.remove(&replica),
+            Some(RegistryOp::Set(setting @ Setting::ClientLanesMax, lanes)) => {
+                self.ordered.settings.insert(setting, lanes);
+                self.set_quota(usize::try_from(lanes).unwrap_or(usize::MAX));
+            }
+            Some(RegistryOp::Add(..) | RegistryOp::Remove(_)) | None => {}
+        }
+        if let Some(RegistryOp::Remove(principal)) = order {
             let gone: Vec<ClientId> =
                 self.lanes.keys().copied().filter(|id| id.principal() == principal).collect();
             for id in gone {

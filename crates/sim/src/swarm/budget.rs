@@ -12,7 +12,7 @@ pub(super) fn has_budget<A: App>(world: &World<A>, h: usize) -> bool {
         let host = &world.hosts[h];
         // Of an image with a damaged page, a start will find only a part, and its process is about to end.
         let loses_image = host.disk.is_rotten() && (host.dies_writing || host.disk.is_failing());
-        let is_known = !host.correct || host.amnesic || host.imageless || loses_image;
+        let is_known = !host.correct || host.amnesic || host.imageless || host.is_astray || loses_image;
         is_known || host.clock.is_wrong() || world.is_suspect(h)
     };
     let mut faulty: Vec<ReplicaId> =

@@ -9,6 +9,7 @@ use super::budget::{has_budget, may_crash};
 use super::disks::Disks;
 use super::forger::Forger;
 use super::kinds::{FaultKind, Next};
+use super::moves::Moves;
 use super::plan::Plan;
 use crate::adversary::roster::ROSTER;
 use crate::app::App;
@@ -45,6 +46,8 @@ pub struct Weather {
     snapshots: Vec<(usize, crate::disk::Disk)>,
     /// The faults of disks that come in addition.
     disks: Option<Disks>,
+    /// The moves of replicas, if there are any.
+    moves: Option<Moves>,
 }
 
 impl Weather {
@@ -66,6 +69,7 @@ impl Weather {
             forger: None,
             snapshots: Vec::new(),
             disks: plan.has_bad_disks.then(|| Disks::new(seed)),
+            moves: plan.setup.has_moves.then(|| Moves::new(seed)),
         }
     }
 
@@ -91,6 +95,9 @@ impl Weather {
         if self.healed_in_the_end {
             (0..world.hosts.len()).for_each(|h| _ = world.cleanse(h, 0));
         }
+        if self.moves.is_some() {
+            Moves::end(world);
+        }
         world.heal();
     }
 
@@ -99,6 +106,9 @@ impl Weather {
         self.follow(world);
         if let Some(disks) = &mut self.disks {
             disks.tick(world);
+        }
+        if let Some(moves) = &mut self.moves {
+            moves.tick(world);
         }
         if world.time() < self.next_at {
             return;

@@ -8,6 +8,7 @@ use quorate_process::ImagePace;
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::kinds::FaultKind;
+use super::moves;
 use crate::adversary::collusion::PAIRS;
 use crate::adversary::roster::{self, ROSTER};
 use crate::clock::{DRIFT_MAX, OFFSET_NS_MAX};
@@ -74,6 +75,9 @@ impl Plan {
         // One client with wrong MACs stops a cluster that knows nothing else (B31).
         let false_client = rng.one_in(4) && setup.config.request_auth != RequestAuth::Mac;
         setup.clients += usize::from(false_client);
+        if !plain && moves::are_drawn(seed) {
+            (setup.founders, setup.has_moves) = (Some(setup.clients), true);
+        }
         kinds.truncate(size(rng.between(3, if plain { 6 } else { 8 })));
         let mut odd = Vec::new();
         if !plain && rng.one_in(2) {

@@ -1,7 +1,7 @@
 //! The beginning of a world: its hosts, executors and cores.
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use quorate_pbft::client::step::ClientActions;
 use quorate_pbft::config::Durability;
@@ -25,18 +25,15 @@ use crate::governed::{Governed, founders};
 use crate::hash::TraceHash;
 use crate::host::{Host, Life};
 use crate::network::{Network, NodeId};
+use crate::orders::address;
 use crate::queue::Queue;
 use crate::rng::{Concern, Rng};
 use crate::setup::{Keys, Setup};
 use crate::summary::Counters;
 use crate::work::Work;
 
-/// Returns the places of a world: those of the replicas, and one for each client. The addresses mean nothing.
+/// Returns the places of a world: those of the replicas, and one for each client.
 fn directory(cluster: Cluster, clients: usize) -> Directory {
-    let address = |index: usize| {
-        let number = u32::try_from(index).unwrap_or(u32::MAX);
-        SocketAddr::from((Ipv4Addr::from(number), 1))
-    };
     let replicas: Vec<SocketAddr> = (0..cluster.n()).map(address).collect();
     let mut directory = Directory::new(&replicas);
     for client in 1..=clients {
@@ -47,10 +44,10 @@ fn directory(cluster: Cluster, clients: usize) -> Directory {
 }
 
 /// Returns the double of a service in the initial state, with the rights that it starts with.
-pub(super) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Client>>) -> Box<dyn Double> {
+pub(super) fn double<A: App>(app: &A, founders: Option<&BTreeMap<u64, Client>>, n: usize) -> Box<dyn Double> {
     match founders {
         None => app.double(),
-        Some(founders) => Box::new(Governed::new(app.double(), founders)),
+        Some(founders) => Box::new(Governed::new(app.double(), founders, n)),
     }
 }
 
@@ -64,6 +61,7 @@ impl<A: App> World<A> {
         let keys = Keys::new(&mut keys_rng, cluster, setup.clients);
         let ids: Vec<ReplicaId> = cluster.replicas().chain(setup.twins.iter().copied()).collect();
         let mut addresses = vec![Vec::new(); cluster.n()];
+        let book: Vec<SocketAddr> = cluster.replicas().map(|id| address(id.index())).collect();
         let mut hosts = Vec::new();
         for (index, id) in ids.iter().enumerate() {
             let node = NodeId::at(index);
@@ -88,12 +86,15 @@ impl<A: App> World<A> {
                 amnesic: false,
                 imageless: false,
                 dies_writing: false,
+                listens: vec![address(id.index())],
+                book: book.clone(),
+                is_astray: false,
             });
         }
         let correct: Vec<ReplicaId> = hosts.iter().filter(|host| host.correct).map(|host| host.id).collect();
         let nodes = hosts.len() + setup.clients;
         let founders = setup.founders.map(founders);
-        let double = double(&app, founders.as_ref());
+        let double = double(&app, founders.as_ref(), cluster.n());
         let window = (config.checkpoint_interval, config.window);
         let lanes = (config.clients_max, config.lanes_max);
         let mut checkers = Checkers::new(cluster, window, config.domains(), &correct, lanes, double);
@@ -134,6 +135,8 @@ impl<A: App> World<A> {
             client_actions: ClientActions::new(),
             directory: directory(cluster, setup.clients),
             flights: Vec::new(),
+            orders: VecDeque::new(),
+            has_moves: setup.has_moves,
             app,
             config: setup.config,
         };
@@ -178,7 +181,7 @@ impl<A: App> World<A> {
         }
         match &self.founders {
             None => executor,
-            Some(founders) => executor.governed(founders.clone()),
+            Some(founders) => executor.governed(founders.clone(), self.config.cluster.n()),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Clients: hosts with an authenticator and some lanes, each of which has at most one request outstanding.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::step::Now;
+use quorate_service::registry::Table;
 use quorate_wire::Admitted;
 use quorate_wire::codec::Reader;
 use quorate_wire::frame::Frame as WireFrame;
@@ -16,6 +18,7 @@ use crate::app::{App, Ask, History};
 use crate::checker::linearizable::Call;
 use crate::describe;
 use crate::network::{Frame, NodeId};
+use crate::orders::address;
 use crate::rng::{Concern, Rng};
 use crate::trace::{Line, What};
 
@@ -35,6 +38,8 @@ pub struct ClientHost {
     pub node: NodeId,
     /// Its authenticator.
     pub door: Door,
+    /// Where it sends to the replicas.
+    book: Vec<SocketAddr>,
     /// Its lanes.
     pub lanes: Vec<Lane>,
     /// With how many replicas it has exchanged no keys, as its lanes know; the largest before they know anything.
@@ -111,7 +116,8 @@ impl ClientHost {
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
         let keys_missing = usize::MAX;
-        Self { node, door, lanes, keys_missing, wake_at: u64::MAX, rng, first: 1, kept: 1 }
+        let book = world.config.cluster.replicas().map(|id| address(id.index())).collect();
+        Self { node, door, book, lanes, keys_missing, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
 
@@ -132,6 +138,9 @@ impl<A: App> World<A> {
         let client = &mut self.clients[c];
         let lane = &mut client.lanes[l];
         lane.asks_at = match self.load {
+            _ if self.orders.front().is_some() && (c, l) == (0, 0) && lane.outstanding.is_none() => {
+                Some(self.at)
+            }
             Load::Busy(low, high) if lane.outstanding.is_none() => {
                 Some(self.at + client.rng.between(low, high))
             }
@@ -279,9 +288,48 @@ impl<A: App> World<A> {
             if lane.asks_at.is_some_and(|asks_at| asks_at <= at) {
                 lane.asks_at = None;
                 self.seen.tag += 1;
-                let ask = self.app.draw(&mut self.clients[c].rng, self.seen.tag);
+                let order = if (c, l) == (0, 0) { self.orders.pop_front() } else { None };
+                let ask = order.unwrap_or_else(|| self.draw(c));
                 self.ask_for(c, l, &ask);
             }
+        }
+    }
+
+    /// Draws what client `c` asks for. Where replicas move, it sometimes asks where they are.
+    fn draw(&mut self, c: usize) -> Ask {
+        let rng = &mut self.clients[c].rng;
+        if self.has_moves && rng.one_in(16) {
+            return Ask { operation: Table::read().to_vec(), read_only: true };
+        }
+        self.app.draw(rng, self.seen.tag)
+    }
+
+    /// Lets the first lane of client 0 ask for this as soon as it is free.
+    pub(crate) fn order(&mut self, ask: Ask) {
+        self.orders.push_back(ask);
+        self.plan(0, 0);
+        self.settle_client(0);
+    }
+
+    /// Returns whether all orders have been asked for.
+    pub(crate) fn has_ordered(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Drops the orders that have not been asked for. Returns what the first lane of client 0 has asked for.
+    pub(crate) fn drop_orders(&mut self) -> Option<Ask> {
+        self.orders.clear();
+        let lane = self.clients.first()?.lanes.first()?;
+        lane.outstanding.as_ref().map(|(ask, _)| ask.clone())
+    }
+
+    /// Client `c` has read where the replicas are.
+    fn find_replicas(&mut self, c: usize, table: &Table) {
+        let client = &mut self.clients[c];
+        let at = |id: ReplicaId| table.replicas.get(&id).copied().unwrap_or_else(|| address(id.index()));
+        let book: Vec<SocketAddr> = self.config.cluster.replicas().map(at).collect();
+        if std::mem::replace(&mut client.book, book) != client.book {
+            client.door.announce();
         }
     }
 
@@ -343,7 +391,7 @@ impl<A: App> World<A> {
 
     fn send_request(&mut self, c: usize, l: usize, to: Members, body: &RequestBody<'_>, sign: bool) {
         let client = &mut self.clients[c];
-        let (from, id) = (client.node, client.lanes[l].id);
+        let id = client.lanes[l].id;
         if body.timestamp.0 >= client.kept {
             client.kept = body.timestamp.0.saturating_add(TIMESTAMPS); // before it leaves
         }
@@ -353,7 +401,7 @@ impl<A: App> World<A> {
         self.tell_client(c, l, to, &frame);
         self.counters.sent(quorate_wire::Kind::Request);
         for to in to.of(self.config.cluster) {
-            self.client_deliver(from, to, &frame);
+            self.client_deliver(c, to, &frame);
         }
     }
 
@@ -361,6 +409,9 @@ impl<A: App> World<A> {
         let lane = &mut self.clients[c].lanes[l];
         let (id, Some((ask, call))) = (lane.id, lane.outstanding.take()) else { return };
         lane.last_result = Some(result.to_vec());
+        if let Some(table) = Table::decode(result) {
+            self.find_replicas(c, &table);
+        }
         self.counters.accepted += 1;
         self.seen.answered += 1;
         self.checkers.accepted((id, timestamp), &ask.operation, result, path != Path::ReadOnly);
@@ -374,9 +425,10 @@ impl<A: App> World<A> {
         self.plan(c, l);
     }
 
-    fn client_deliver(&mut self, from: NodeId, to: ReplicaId, frame: &Frame) {
-        for i in 0..self.addresses[to.index()].len() {
-            let to = self.addresses[to.index()][i];
+    fn client_deliver(&mut self, c: usize, to: ReplicaId, frame: &Frame) {
+        let ClientHost { node, book, .. } = &self.clients[c];
+        let from = *node;
+        for to in self.listening(book[to.index()]) {
             self.transmit(from, to, frame);
         }
     }
@@ -398,7 +450,7 @@ impl<A: App> World<A> {
     fn settle_client(&mut self, c: usize) {
         while let Some((to, frame)) = self.clients[c].door.take_outgoing() {
             if let Principal::Replica(to) = to {
-                self.client_deliver(self.clients[c].node, to, &frame.into());
+                self.client_deliver(c, to, &frame.into());
             }
         }
         let client = &mut self.clients[c];

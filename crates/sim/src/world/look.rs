@@ -61,7 +61,11 @@ impl<A: App> World<A> {
                 calls.push(Seen { client, timestamp, invoked, returned, operation, result, ordered });
             }
         }
-        order::check(self.checkers.effects(), double(&self.app, self.founders.as_ref()), &calls)
+        order::check(
+            self.checkers.effects(),
+            double(&self.app, self.founders.as_ref(), self.config.cluster.n()),
+            &calls,
+        )
     }
 
     /// Returns the hash over every input and action of correct replicas.

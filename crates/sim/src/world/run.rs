@@ -2,7 +2,7 @@
 
 use quorate_pbft::step::{Actions, Now};
 use quorate_process::storage::starts::LogState;
-use quorate_process::{DiskEvent, Event as Happens, Place, Transport};
+use quorate_process::{Directory, DiskEvent, Event as Happens, Place, Transport};
 use quorate_service::Task;
 
 use super::World;
@@ -158,12 +158,12 @@ impl<A: App> World<A> {
         Now { mono_ns: clock.mono(self.at), wall_ns: clock.wall(self.at) }
     }
 
-    /// Returns the nodes at a place: the hosts of a replica, or of a client.
-    fn nodes_at(&self, place: Place) -> impl Iterator<Item = NodeId> + use<A> {
+    /// Returns the nodes at a place of host `h`: who listens at the address that it has of a replica, or a client.
+    fn nodes_at(&self, h: usize, place: Place) -> impl Iterator<Item = NodeId> + use<A> {
         let (index, replicas) = (place.index(), self.addresses.len());
-        let hosts = self.addresses.get(index).cloned().unwrap_or_default();
+        let hosts = self.hosts[h].book.get(index).map(|at| self.listening(*at));
         let client = index.checked_sub(replicas).and_then(|index| self.clients.get(index));
-        hosts.into_iter().chain(client.map(|client| client.node))
+        hosts.into_iter().flatten().chain(client.map(|client| client.node))
     }
 }
 
@@ -189,6 +189,14 @@ struct Wire<'a, A: App> {
 }
 
 impl<A: App> Transport for Wire<'_, A> {
+    fn look_up(&mut self, directory: &Directory) {
+        let book = &mut self.world.hosts[self.h].book;
+        let now = directory.addresses().get(..book.len()).unwrap_or_default();
+        if book != now {
+            *book = now.to_vec();
+        }
+    }
+
     fn send(&mut self, to: Place, datagram: &[u8]) {
         self.send_group(&[to], datagram);
     }
@@ -196,7 +204,7 @@ impl<A: App> Transport for Wire<'_, A> {
     fn send_group(&mut self, to: &[Place], datagram: &[u8]) {
         let (from, frame): (NodeId, Frame) = (self.world.hosts[self.h].node, datagram.into());
         for place in to {
-            for node in self.world.nodes_at(*place) {
+            for node in self.world.nodes_at(self.h, *place) {
                 self.world.transmit(from, node, &frame);
             }
         }

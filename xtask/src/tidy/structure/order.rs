@@ -176,7 +176,7 @@ const ORDERS: &[(&str, Order)] = &[
             "explain",
             "bench doctor local log values",
             "clients liar sim status",
-            "fault node",
+            "change fault node",
             "fs gateway kv quorum",
             "demo mount",
             "up",

@@ -1,9 +1,11 @@
-//! Asks the replicas for their status, in parallel with operations.
+//! Asks the replicas for their status, in parallel with operations; and what is known of them.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use quorate_service::registry::Table;
 use quorate_wire::ReplicaId;
 use quorate_wire::message::Statement;
 
@@ -73,6 +75,40 @@ impl Asking {
         }
         drop(answers);
         self.answered.notify_all();
+    }
+}
+
+/// What a client knows of the replicas of its cluster.
+#[derive(Debug)]
+pub struct Known {
+    table: Mutex<Option<Table>>,
+    addresses: Mutex<Vec<SocketAddr>>,
+    learnt: Condvar,
+}
+
+impl Known {
+    /// Before a read, it knows the addresses in its own file.
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
+        Self { table: Mutex::default(), addresses: Mutex::new(addresses), learnt: Condvar::new() }
+    }
+
+    /// Returns what the state says of replicas and settings, after waiting for up to `within` for the first read of it.
+    pub fn table(&self, within: Duration) -> Option<Table> {
+        let unread = |table: &mut Option<Table>| table.is_none();
+        let waited = self.learnt.wait_timeout_while(lock(&self.table), within, unread);
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Returns the addresses of the replicas, in the order of their ids.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        lock(&self.addresses).clone()
+    }
+
+    /// Takes what a read has found.
+    pub(super) fn learn(&self, table: Table, addresses: Vec<SocketAddr>) {
+        *lock(&self.addresses) = addresses;
+        *lock(&self.table) = Some(table);
+        self.learnt.notify_all();
     }
 }
 

@@ -1,12 +1,17 @@
 //! A client's status requests to replicas, and its evidence of misbehaviour by them.
 
+use std::net::SocketAddr;
+
 use quorate_pbft::Now;
+use quorate_pbft::config::Config;
 use quorate_process::Meter;
+use quorate_service::registry::Table;
 use quorate_wire::codec::Writer;
 use quorate_wire::message::{Probe, Statement};
-use quorate_wire::{Cluster, Kind, Principal, ReplicaId};
+use quorate_wire::{ClientId, Cluster, Kind, Principal, ReplicaId};
 
-use super::ClientProcess;
+use super::moves::Moves;
+use super::{ClientProcess, Lane};
 use crate::run::client::ledger::{Class, Item, Ledger};
 
 impl<M: Meter> ClientProcess<M> {
@@ -17,6 +22,9 @@ impl<M: Meter> ClientProcess<M> {
         self.frame.clear();
         self.endpoint.door_mut().seal(Kind::Probe, None, &body, &mut self.frame);
         self.endpoint.post_all(None, &self.frame);
+        if let Some(moves) = &mut self.moves {
+            moves.note_used();
+        }
     }
 
     /// Returns the statements since the last call: the newest of each replica.
@@ -42,6 +50,26 @@ impl<M: Meter> ClientProcess<M> {
     /// Returns this client's evidence against replicas, with `by` as the witness.
     pub fn evidence(&self, by: &str) -> Vec<Item> {
         self.ledger.items(by)
+    }
+
+    /// Reads where the replicas are from now on (ADR 23).
+    pub fn follow_moves(&mut self, config: &Config) {
+        let principal = self.endpoint.door().own().as_client().principal();
+        let last = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
+        let moves = Moves::new(config, ClientId::new(principal, last));
+        let client = moves.client(self.timestamps.next());
+        self.lanes.push(Lane { client, deadline: u64::MAX });
+        self.moves = Some(moves);
+    }
+
+    /// Returns what the state says of replicas and settings, if a read has found it since the last call.
+    pub fn take_table(&mut self) -> Option<Table> {
+        self.moves.as_mut()?.take_table()
+    }
+
+    /// Returns the addresses of the replicas, as far as this client knows.
+    pub fn replica_addresses(&self) -> Vec<SocketAddr> {
+        self.endpoint.directory().addresses().iter().take(self.cluster.n()).copied().collect()
     }
 
     pub(super) fn on_statement(&mut self, sender: Principal, statement: &Statement) {

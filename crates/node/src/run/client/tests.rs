@@ -1,6 +1,9 @@
 //! What the lanes of one client do for one another.
 
+use std::net::SocketAddr;
+
 use quorate_process::Place;
+use quorate_wire::message::Request;
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClusterId, Kind};
 
@@ -173,4 +176,53 @@ fn l36_keys_go_out_again_with_each_request_that_waits() {
     pass(&mut drive, MS, 60 * MS);
     drive.flush(&mut count);
     assert_eq!((count.0, drive.counters.sent), (8, 0));
+}
+
+/// ADR 23: where the replicas are is read at the start, and when one is silent although it was asked. The read is never
+/// ordered, however long nobody serves it.
+#[test]
+fn addresses_are_read_and_the_read_is_never_ordered() {
+    use quorate_service::registry::Table;
+
+    /// For each request that was sent: whether it reads where the replicas are, and is not to be ordered.
+    struct Requests(Vec<(bool, bool)>);
+    impl Transport for Requests {
+        fn send(&mut self, _: Place, datagram: &[u8]) {
+            let domains = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([3; 32])).domains();
+            let mut reader = Reader::new(datagram);
+            while !reader.is_empty() {
+                let frame = Frame::take(&mut reader).unwrap();
+                if frame.kind == Kind::Request {
+                    let request = Request::decode(&frame, &domains).unwrap();
+                    self.0.push((request.operation == Table::read(), request.flags.read_only));
+                }
+            }
+        }
+    }
+    let (mut drive, ours) = (drive(1, Timestamp(1)), own_keys());
+    drive.follow_moves(&Config::new(drive.cluster, ClusterId([3; 32])));
+    let before = drive.replica_addresses();
+    (0..4).for_each(|replica| exchange(&mut drive, replica, &ours));
+    let mut requests = Requests(Vec::new());
+    pass(&mut drive, 3, 20_000 * MS);
+    drive.flush(&mut requests);
+    assert!((8..400).contains(&requests.0.len()), "{} in 20 s", requests.0.len());
+    assert!(requests.0.iter().all(|sent| *sent == (true, true)), "{:?}", requests.0);
+
+    let moved: SocketAddr = ([127, 0, 0, 9], 70).into();
+    let table = Table { replicas: [(ReplicaId(1), moved)].into(), ..Table::default() };
+    let mut result = Vec::new();
+    table.encode(&mut result);
+    drive.learn_moves(at(20_000 * MS), &result);
+    assert_eq!(drive.take_table(), Some(table));
+    assert_eq!((drive.replica_addresses()[1], drive.replica_addresses()[2]), (moved, before[2]));
+    // What it had asked goes on for a moment.
+    pass(&mut drive, 20_000 * MS, 40_000 * MS);
+    let (sent, _) = pass(&mut drive, 40_000 * MS, 80_000 * MS);
+    assert_eq!(sent, 0, "a client that asks for nothing reads nothing");
+    drive.invoke(at(80_000 * MS), 0, b"put", false);
+    let mut requests = Requests(Vec::new());
+    pass(&mut drive, 80_000 * MS, 82_000 * MS);
+    drive.flush(&mut requests);
+    assert!(requests.0.contains(&(true, true)) && requests.0.contains(&(false, false)), "{:?}", requests.0);
 }

@@ -196,7 +196,7 @@ pub(super) fn executor(plan: Plan) -> Executor<Kv, Flaky> {
     let options = Options { clients_max: 16, lanes_max: 4, ..options };
     let rights = |principal| if principal < 4 { Rights::Admin } else { Rights::Write };
     let founders = (1..9).map(|principal| (principal, person(principal, rights(principal)))).collect();
-    Executor::with_store(Kv, domains(), options, Flaky::default()).governed(founders)
+    Executor::with_store(Kv, domains(), options, Flaky::default()).governed(founders, 4)
 }
 
 /// What came of a comparison.
