@@ -377,7 +377,8 @@ impl World {
             }
         }
         if !self.group.lists.is_empty() {
-            self.note_list(host);
+            let time = self.tick();
+            self.note_list(host, time);
         }
         for action in out.actions {
             match action {

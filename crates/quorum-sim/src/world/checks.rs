@@ -20,7 +20,7 @@ impl World {
 
     /// A server has taken a step: its access list may be another one, and never an older one (§15). Who may not write any
     /// more by the list of every correct server is stopped.
-    pub(super) fn note_list(&mut self, host: usize) {
+    pub(super) fn note_list(&mut self, host: usize, time: u64) {
         let Part::Process { process, .. } = &self.hosts[host].part else { return };
         let number = process.access_number();
         self.lists.resize(self.settings.thresholds.n(), 0);
@@ -30,7 +30,6 @@ impl World {
         }
         *before = number;
         if self.lists_are_spread() {
-            let time = self.tick();
             let losers: Vec<ClientId> = self.group.lists.iter().map(|(_, loser)| *loser).collect();
             for rogue in self.history.rogues.iter_mut().filter(|rogue| losers.contains(&rogue.client)) {
                 rogue.stopped.get_or_insert(time);
