@@ -1,6 +1,8 @@
 //! `quorate quorum`: registers without a leader.
 
+mod access;
 mod cell;
+mod evidence;
 mod latency;
 mod metrics;
 mod mutants;
@@ -42,6 +44,8 @@ enum Command {
     Init(real::Init),
     Server(real::Server),
     Client(real::Client),
+    Access(access::Access),
+    Evidence(evidence::Evidence),
     Latency(latency::Latency),
     RepairTime(repair_time::RepairTime),
     Run(cell::RunCell),
@@ -60,6 +64,8 @@ impl Quorum {
             Command::Init(init) => init.run(),
             Command::Server(server) => server.run(),
             Command::Client(client) => client.run(),
+            Command::Access(access) => access.run(),
+            Command::Evidence(evidence) => evidence.run(),
             Command::Latency(latency) => latency.run(),
             Command::RepairTime(repair) => repair.run(),
             Command::Run(run) => run.run(),

@@ -117,6 +117,49 @@ fn a_new_users_register_survives_killed_lying_and_wiped_servers() {
     assert!(up.end());
 }
 
+/// An administrator changes who may write while servers run, and nothing can be proved against correct processes.
+#[test]
+fn access_and_evidence_from_the_command_line() {
+    let place = Dir::new("quorum-access");
+    let dir = place.join("r");
+    let up = Up::start(&dir, &own_address().to_string());
+    await_status(&dir, 0);
+    let access = |arguments: &[&str]| quorum(&[&["access", "--dir", &dir], arguments].concat());
+    let write = |client: &str, deadline: &str| {
+        let own = place.join(&format!("r/{client}"));
+        quorum(&["client", "--dir", &own, "--deadline", deadline, "write", "k", client]).0
+    };
+    let (status, said) = access(&["show"]);
+    assert!(status == 0 && said.contains("no access list") && said.contains("server 3  list none"), "{said}");
+    let (status, said) = access(&["set", "no/such/prefix"]);
+    assert!(status == 2 && said.contains("is no prefix in register.toml"), "{status}: {said}");
+    let (status, said) = access(&["set", "", "--writers", "client-1"]);
+    assert!(status == 0 && said.contains("access list 1:"), "{status}: {said}");
+    assert_eq!((write("client-0", "400ms"), write("client-1", "60s")), (3, 0));
+    let end = Instant::now() + PATIENCE;
+    let (_, said) = loop {
+        let shown = access(&["show"]);
+        if shown.0 == 0 {
+            break shown;
+        }
+        assert!(Instant::now() < end, "{shown:?}");
+    };
+    assert!(
+        said.contains("access list 1, signed by client-3") && said.contains("writers client-1"),
+        "{said}"
+    );
+    assert_eq!(access(&["set", ""]).0, 0);
+    assert_eq!(write("client-0", "60s"), 0);
+    let file = place.join("evidence.bin");
+    let (status, said) = quorum(&["evidence", "export", &file, "--dir", &dir]);
+    assert!(status == 0 && said.contains("no evidence; 4 of 4"), "{status}: {said}");
+    fs::write(&file, "no evidence").unwrap();
+    let members = place.join("r/client-0/cluster.toml");
+    let (status, said) = quorum(&["evidence", "check", &file, "--members", &members]);
+    assert!(status == 2 && said.contains("is no evidence"), "{status}: {said}");
+    assert!(up.end());
+}
+
 /// What a scraper sees: a killed server counts, and is named.
 #[test]
 fn the_metrics_of_servers_are_served() {

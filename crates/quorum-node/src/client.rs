@@ -18,7 +18,7 @@ mod engine;
 pub mod typed;
 mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -27,6 +27,8 @@ use std::time::Duration;
 use quorate_node::NodeError;
 use quorate_node::error::NodeErrorKind;
 use quorate_node::wake::Waker;
+use quorate_quorum::access::AccessList;
+use quorate_quorum::accusation::Accusation;
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{ObjectId, ServerId, Value};
 use quorate_wire::ClientId;
@@ -38,7 +40,7 @@ use crate::note::State;
 
 use self::ask::{Ask, Shared, Slot};
 
-pub use self::ask::{CallError, TOMBSTONE, VersionedValue};
+pub use self::ask::{AccessLists, CallError, TOMBSTONE, VersionedValue};
 pub use self::watch::Watch;
 
 /// Operations that wait for the thread.
@@ -238,6 +240,32 @@ impl Client {
     pub fn states(&self, wait: Duration) -> Result<Vec<(ServerId, State)>, CallError> {
         let (reply, result) = sync_channel(1);
         self.shared.ask(Ask::Probe { reply, wait })?;
+        result.recv().map_err(|_| CallError::Closed)
+    }
+
+    /// Returns the access list of each server that answers within `wait`. With a list of one's own, which needs the key of an
+    /// administrator: signs it, sends it to all servers, and returns those that keep it or a newer one.
+    ///
+    /// A Byzantine server can return any list: [`Public`](crate::evidence::Public) says which ones an administrator signed.
+    ///
+    /// # Errors
+    ///
+    /// The client is closed.
+    pub fn access(&self, list: Option<AccessList>, wait: Duration) -> Result<AccessLists, CallError> {
+        let (reply, result) = sync_channel(1);
+        self.shared.ask(Ask::Access { list, reply, wait })?;
+        result.recv().map_err(|_| CallError::Closed)
+    }
+
+    /// Asks every server for its evidence, and waits for the answers, `wait` at most. Nothing is verified:
+    /// [`Public`](crate::evidence::Public) does that.
+    ///
+    /// # Errors
+    ///
+    /// The client is closed.
+    pub fn evidence(&self, wait: Duration) -> Result<BTreeMap<ServerId, Vec<Accusation>>, CallError> {
+        let (reply, result) = sync_channel(1);
+        self.shared.ask(Ask::Evidence { reply, wait })?;
         result.recv().map_err(|_| CallError::Closed)
     }
 

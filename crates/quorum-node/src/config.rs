@@ -47,13 +47,14 @@ impl Config {
         ObjectId::new(self.prefix_of(key).as_bytes(), key)
     }
 
-    /// Returns the settings of the protocol's processes.
-    pub fn settings(&self, thresholds: Thresholds) -> Settings {
+    /// Returns the settings of the protocol's processes. `administrators`: the numbers of the clients that sign access lists.
+    pub fn settings(&self, thresholds: Thresholds, administrators: &BTreeSet<u64>) -> Settings {
         let mut settings = Settings::new(thresholds, self.protocol);
         settings.limits.objects = OBJECTS_MAX;
         let by =
             self.rules.iter().map(|(prefix, rights)| (Namespace::new(prefix.as_bytes()), rights.clone()));
         settings.rules = Rules { by: by.collect() };
+        settings.administrators = administrators.iter().map(|number| principal(*number)).collect();
         settings
     }
 
@@ -219,7 +220,8 @@ mod tests {
             ["a/x", "a/b/x", "a/b", "b"].map(|key| config.prefix_of(key.as_bytes())),
             ["a/", "a/b/", "a/", ""]
         );
-        let settings = config.settings(Thresholds::tolerating(1).unwrap_or_else(|_| unreachable!()));
+        let settings =
+            config.settings(Thresholds::tolerating(1).unwrap_or_else(|_| unreachable!()), &BTreeSet::new());
         let client = quorate_wire::ClientId::new(1, 0);
         assert!(settings.rules.may_write(client, &config.object(b"a/x")));
         assert!(!settings.rules.may_write(client, &config.object(b"b")));

@@ -15,10 +15,13 @@ use std::sync::Arc;
 use quorate_node::error::NodeErrorKind;
 use quorate_node::wake::Waker;
 use quorate_node::{Clock, Idle, Member, NodeError, Waiting};
+use quorate_quorum::access::{ACCESS, AccessList, SignedList};
+use quorate_quorum::accusation::Accusation;
+use quorate_quorum::crypto::Crypto;
 use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Call, Failure, Outcome, Reject};
-use quorate_quorum::{Input, Message, ObjectId, Process, ServerId, Settings, Thresholds, Version};
-use quorate_wire::{ClientId, Principal};
+use quorate_quorum::{Body, Input, Message, ObjectId, Process, ServerId, Settings, Thresholds, Version};
+use quorate_wire::{ClientId, Digest, Principal};
 
 use self::fetches::Fetches;
 use crate::config::Config;
@@ -32,6 +35,8 @@ use crate::suspicion::{Suspicion, Suspicions, Wrong};
 const BURST_MAX: usize = 64;
 /// News and states that wait for their owner; more are dropped, since they are asked for again.
 const NEWS_MAX: usize = 1024;
+/// An access list and a part of the evidence are long: they are dropped if more than this waits.
+const LARGE_MAX: usize = 64;
 
 /// An operation that has ended.
 pub type Done = (ObjectId, Result<Outcome, Failure>);
@@ -43,6 +48,10 @@ pub enum Said {
     News(ServerId, ObjectId, Version),
     /// Its state, with the number of the question.
     State(ServerId, u64, State),
+    /// It has this access list, or none.
+    Access(ServerId, Option<Arc<SignedList>>),
+    /// Some of its accusations: from this number on, of how many.
+    Evidence(ServerId, u16, u16, Arc<[Accusation]>),
 }
 
 /// A client. See the module.
@@ -136,7 +145,7 @@ impl Core {
             u16::try_from(cluster.f()).unwrap_or(u16::MAX),
         )
         .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()).in_file(dir))?;
-        let settings = Arc::new(config.settings(thresholds));
+        let settings = Arc::new(config.settings(thresholds, &member.members.administrators));
         let secrets = Secrets::new(
             (member.members.cluster_id(), config.epoch),
             me.into(),
@@ -224,6 +233,29 @@ impl Core {
         }
     }
 
+    /// Signs an access list.
+    pub(crate) fn sign(&mut self, list: AccessList) -> SignedList {
+        let signature = self.drive.crypto_mut().sign(&ACCESS, &list.statement());
+        SignedList { list, administrator: self.me, signature }
+    }
+
+    /// Sends an access list to all servers, and asks for theirs.
+    pub(crate) fn compare(&mut self, signed: Option<&Arc<SignedList>>) {
+        let offer = signed.map(|signed| Body::Access { signed: Arc::clone(signed) });
+        let ask = Body::AccessRank { number: 0, digest: Digest::ZERO };
+        for body in offer.into_iter().chain([ask]) {
+            let message = Message { object: ACCESS, body };
+            for server in self.settings.thresholds.servers() {
+                self.link.send(server.into(), &message);
+            }
+        }
+    }
+
+    /// Sends a note to one server.
+    pub(crate) fn tell_one(&mut self, server: ServerId, note: &Note) {
+        self.link.note(server.into(), note);
+    }
+
     /// Sends the servers this client's keys again.
     pub fn announce(&mut self) {
         self.link.announce();
@@ -302,6 +334,14 @@ impl Core {
         let Self { drive, link, done, fetches, said, suspicions, .. } = self;
         let Principal::Replica(server) = from else { return };
         let note = match letter {
+            Letter::Message(Message { body: Body::Access { signed }, .. }) if said.len() < LARGE_MAX => {
+                return said.push_back(Said::Access(server, Some(signed)));
+            }
+            Letter::Message(Message { body: Body::AccessRank { number: 0, .. }, .. })
+                if said.len() < NEWS_MAX =>
+            {
+                return said.push_back(Said::Access(server, None));
+            }
             Letter::Message(message) => {
                 suspicions.heard(now_ns, server, message.object, &message.body);
                 let input = Input::Message { from, message: &message };
@@ -321,9 +361,14 @@ impl Core {
             Note::State(number, state) if said.len() < NEWS_MAX => {
                 said.push_back(Said::State(server, number, state));
             }
+            Note::Evidence(from, total, items) if said.len() < LARGE_MAX => {
+                said.push_back(Said::Evidence(server, from, total, items));
+            }
             Note::Forwarded(..)
             | Note::News(..)
             | Note::State(..)
+            | Note::Evidence(..)
+            | Note::AskEvidence(_)
             | Note::Watch(_)
             | Note::Unwatch(_)
             | Note::Fetch(..)

@@ -1,9 +1,11 @@
 //! A process of a register with its timers and its cryptography: the one `match` over `Action` outside of the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use quorate_quorum::accusation::{Accusation, Collector, Witness};
 use quorate_quorum::step::{Failure, Outcome, Reject};
-use quorate_quorum::{Action, Input, Message, ObjectId, Out, Process, Timer};
+use quorate_quorum::{Action, Input, Message, ObjectId, Out, Process, Settings, Timer};
 use quorate_wire::Principal;
 
 use crate::crypto::Secrets;
@@ -29,6 +31,8 @@ pub(crate) struct Drive {
     crypto: Secrets,
     timers: Timers,
     out: Out,
+    /// Servers: what it finds in what it verifies (§15).
+    collector: Option<(Collector, Arc<Settings>)>,
 }
 
 impl core::fmt::Debug for Drive {
@@ -39,7 +43,19 @@ impl core::fmt::Debug for Drive {
 
 impl Drive {
     pub(crate) fn new(process: Box<dyn Process + Send>, crypto: Secrets) -> Self {
-        Self { process, crypto, timers: Timers::default(), out: Out::default() }
+        Self { process, crypto, timers: Timers::default(), out: Out::default(), collector: None }
+    }
+
+    /// The same, with a look at what it verifies.
+    pub(crate) fn collecting(self, settings: Arc<Settings>) -> Self {
+        Self { collector: Some((Collector::default(), settings)), ..self }
+    }
+
+    /// Returns what was found since the last call.
+    #[inline]
+    pub(crate) fn take_accusations(&mut self) -> Vec<Accusation> {
+        let Some((collector, _)) = &mut self.collector else { return Vec::new() };
+        if collector.has_found() { collector.take() } else { Vec::new() }
     }
 
     pub(crate) fn process(&self) -> &dyn Process {
@@ -48,6 +64,10 @@ impl Drive {
 
     pub(crate) fn crypto(&self) -> &Secrets {
         &self.crypto
+    }
+
+    pub(crate) fn crypto_mut(&mut self) -> &mut Secrets {
+        &mut self.crypto
     }
 
     /// Returns when the next timer runs out.
@@ -59,8 +79,16 @@ impl Drive {
     /// Takes an input, and performs what follows.
     #[inline]
     pub(crate) fn step(&mut self, now_ns: u64, input: Input<'_>, sink: &mut impl Sink) {
-        let Self { process, crypto, timers, out } = self;
-        process.step(now_ns / US, input, crypto, out);
+        let Self { process, crypto, timers, out, collector } = self;
+        if let Some((collector, settings)) = collector {
+            let message = if let Input::Message { message, .. } = &input { Some(*message) } else { None };
+            process.step(now_ns / US, input, &mut Witness::new(crypto, collector), out);
+            if let Some(message) = message {
+                collector.stepped(message, was_refused(out), settings, crypto);
+            }
+        } else {
+            process.step(now_ns / US, input, crypto, out);
+        }
         for action in out.actions.drain(..) {
             match action {
                 Action::Send { to, message } => sink.send(to, message),
@@ -81,6 +109,14 @@ impl Drive {
             self.step(now_ns, Input::Timer(timer), sink);
         }
     }
+}
+
+/// Says whether a certificate was invalid, or a version does not follow.
+fn was_refused(out: &Out) -> bool {
+    let refused = |action: &Action| {
+        matches!(action, Action::Reject { reason: Reject::BadProof | Reject::NotSuccessor, .. })
+    };
+    out.actions.iter().any(refused)
 }
 
 /// When each timer runs out. A client has one or two for each object that it uses, a server three.

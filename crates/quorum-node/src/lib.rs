@@ -8,7 +8,7 @@
 //! | messages that no protocol needs: watching, fetching, asking for the state | [`note`] |
 //! | signatures, with those that were right before remembered | [`crypto`] |
 //! | a server, its disk, its watchers, and how it can be made to lie | [`server`], [`store`], `watchers`, [`lie`] |
-//! | what was seen of servers that are wrong | [`suspicion`] |
+//! | what was seen of servers that are wrong, and what can be proved | [`suspicion`], [`evidence`] |
 //! | latency, messages and signatures of an operation; the time of a repair | [`measure`] |
 //! | a client without a thread, and what it fetches | [`core`] |
 //! | a client that threads share; typed registers; watching | [`client`] |
@@ -23,6 +23,7 @@ pub mod core;
 pub mod crypto;
 pub mod drive;
 pub mod envelope;
+pub mod evidence;
 pub mod init;
 pub mod lie;
 pub mod link;

@@ -17,7 +17,7 @@ use quorate_wire::envelope::frame::Frame;
 use quorate_wire::{Principal, Source};
 
 use crate::envelope::{RegisterKind, Registers};
-use crate::note::{NOTES_FROM, Note};
+use crate::note::{NOTES, Note};
 
 /// The longest frame in a datagram: a value of 8 KiB with what is around it.
 pub const LONG_ABOVE: usize = 9 << 10;
@@ -312,7 +312,7 @@ impl Opener<'_> {
                 carried.refuse("replayed");
                 continue;
             }
-            let letter = if packet.kind >= NOTES_FROM {
+            let letter = if NOTES.contains(&packet.kind) {
                 Note::decode(packet.kind, packet.body).map(Letter::Note)
             } else {
                 Message::decode(packet.kind, packet.body).map(|(_, message)| Letter::Message(message))

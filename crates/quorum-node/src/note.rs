@@ -5,16 +5,18 @@
 
 use std::sync::Arc;
 
+use quorate_quorum::accusation::Accusation;
 use quorate_quorum::message::Rid;
 use quorate_quorum::version::VALUE_MAX;
 use quorate_quorum::{ObjectId, Value, Version};
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::{ClientId, Digest};
 
+use crate::evidence::{BYTES_MAX, PART_MAX};
 use crate::suspicion::{ENTRIES_MAX, Suspicion};
 
-/// The first number of a kind that is a note's.
-pub const NOTES_FROM: u8 = 89;
+/// The numbers of the kinds that are notes'. Those below and above are messages'.
+pub const NOTES: core::ops::RangeInclusive<u8> = 89..=99;
 
 /// What a server tells of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +64,10 @@ pub enum Note {
     State(u64, State),
     /// What a client has seen of a server. The witness is the sender.
     Suspect(Suspicion),
+    /// A client asks for the accusations of a server, from this number on.
+    AskEvidence(u16),
+    /// Some of them, from this number on, of how many.
+    Evidence(u16, u16, Arc<[Accusation]>),
 }
 
 fn put_version(w: &mut Writer<'_>, version: Version) {
@@ -87,6 +93,8 @@ impl Note {
             Self::Probe(_) => 95,
             Self::State(..) => 96,
             Self::Suspect(_) => 97,
+            Self::AskEvidence(_) => 98,
+            Self::Evidence(..) => 99,
         }
     }
 
@@ -139,6 +147,17 @@ impl Note {
                 }
             }
             Self::Suspect(one) => one.encode(w),
+            Self::AskEvidence(from) => w.u16(*from),
+            Self::Evidence(from, total, items) => {
+                w.u16(*from);
+                w.u16(*total);
+                w.count16(items.len());
+                for item in items.iter() {
+                    let mut bytes = Vec::new();
+                    item.encode(&mut bytes);
+                    w.blob(&bytes);
+                }
+            }
         }
     }
 
@@ -179,6 +198,13 @@ impl Note {
                 Self::State(number, state)
             }
             97 => Self::Suspect(Suspicion::decode(r)?),
+            98 => Self::AskEvidence(r.u16()?),
+            99 => {
+                let (from, total) = (r.u16()?, r.u16()?);
+                let count = r.count16(PART_MAX)?;
+                let item = |_| Accusation::decode(r.blob(BYTES_MAX)?);
+                Self::Evidence(from, total, (0..count).map(item).collect::<Decoded<_>>()?)
+            }
             other => return Err(DecodeError::UnknownKind(other)),
         };
         from.end()?;
@@ -189,6 +215,8 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_quorum::accusation::Offence;
+    use quorate_quorum::crypto::Statement;
 
     #[test]
     fn notes_are_encoded_in_one_way() {
@@ -199,6 +227,11 @@ mod tests {
             wrong: crate::suspicion::Wrong::Older,
             witness: 1 << 16,
             count: 8,
+        };
+        let accusation = Accusation {
+            accused: quorate_wire::ReplicaId(2).into(),
+            object,
+            offence: Offence::Wrote((Statement::Written(version), [7; 64])),
         };
         let state = State {
             up_ms: 1,
@@ -222,6 +255,8 @@ mod tests {
             Note::Probe(77),
             Note::State(77, state),
             Note::Suspect(suspicion),
+            Note::AskEvidence(3),
+            Note::Evidence(3, 4, [accusation].into()),
         ];
         for note in notes {
             let mut bytes = Vec::new();
@@ -231,7 +266,7 @@ mod tests {
                 assert!(Note::decode(note.kind(), &bytes[..len]).is_err(), "{note:?} {len}");
             }
             assert!(Note::decode(note.kind(), &[&bytes[..], &[0]].concat()).is_err());
-            for kind in (0..NOTES_FROM).chain(98..=255) {
+            for kind in (0..*NOTES.start()).chain(*NOTES.end() + 1..=255) {
                 assert_eq!(Note::decode(kind, &bytes), Err(DecodeError::UnknownKind(kind)));
             }
         }

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::crypto::Secrets;
 use crate::drive::{Drive, Sink};
+use crate::evidence::Kept;
 use crate::lie::{Falsifier, Lie, Seen};
 use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
 use crate::note::{Note, State};
@@ -50,6 +51,7 @@ struct Around {
     rejects: BTreeMap<Reject, u64>,
     own: Principal,
     suspicions: SuspicionTable,
+    evidence: Kept,
 }
 
 impl Sink for Around {
@@ -167,7 +169,7 @@ impl Server {
             u16::try_from(cluster.f()).unwrap_or(u16::MAX),
         )
         .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()).in_file(&member.dir))?;
-        let settings = Arc::new(config.settings(thresholds));
+        let settings = Arc::new(config.settings(thresholds, &member.members.administrators));
         let mut process = quorate_quorum::server(id, Arc::clone(&settings), past);
         for (object, saved) in objects {
             process.load(object, &saved).map_err(|error| {
@@ -201,15 +203,16 @@ impl Server {
             rejects: BTreeMap::new(),
             own: id.into(),
             suspicions: SuspicionTable::default(),
+            evidence: Kept::open(&dir, epoch),
         };
         let was_lost = past == Past::Lost;
         Ok(Self {
             id,
             dir,
             config,
-            settings,
             link: Link::new(id.into(), (auth, socket, directory, Some(lock)), carrier),
-            drive: Drive::new(process, secrets()),
+            drive: Drive::new(process, secrets()).collecting(Arc::clone(&settings)),
+            settings,
             around,
             state_bytes_max,
             waiting,
@@ -392,13 +395,13 @@ impl Server {
         let Principal::Client(_) = from else { return };
         match *note {
             Note::Watch(object) => {
-                let may = self.around.pushes && self.settings.rules.may_read(from, &object);
+                let may = self.around.pushes && self.drive.process().may_read(from, &object);
                 if !may || !self.around.watchers.watch(from, object, now_ns) {
                     self.around.refused += 1;
                 }
             }
             Note::Unwatch(object) => self.around.watchers.unwatch(from, object),
-            Note::Fetch(object, version) if self.settings.rules.may_read(from, &object) => {
+            Note::Fetch(object, version) if self.drive.process().may_read(from, &object) => {
                 let found = self
                     .around
                     .forwarded
@@ -416,11 +419,16 @@ impl Server {
             Note::Suspect(said) if self.settings.thresholds.contains(said.server) => {
                 self.around.suspicions.told(now_ns, from, said);
             }
+            Note::AskEvidence(first) => {
+                let (total, part) = self.around.evidence.part(first);
+                self.around.notes.push((from, Note::Evidence(first, total, part)));
+            }
             Note::Suspect(_)
             | Note::Fetch(..)
             | Note::News(..)
             | Note::Forwarded(..)
             | Note::Fetched(..)
+            | Note::Evidence(..)
             | Note::State(..) => {
                 self.around.refused += 1;
             }
@@ -450,6 +458,7 @@ impl Server {
     #[inline]
     fn settle(&mut self, now_ns: u64) -> Result<(), NodeError> {
         let Self { around, drive, .. } = self;
+        around.evidence.take(drive.take_accusations());
         around.store.commit()?;
         if self.was_lost && drive.process().is_repaired() {
             self.was_lost = false;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use quorate_node::NodeError;
 use quorate_node::error::NodeErrorKind;
+use quorate_quorum::access::ACCESS;
 use quorate_quorum::{ObjectId, Past};
 
 use self::log::{Read, StoreLog};
@@ -213,9 +214,9 @@ impl Store {
         self.past
     }
 
-    /// Returns how many objects are kept.
+    /// Returns how many objects are kept. The access list is none.
     pub fn objects(&self) -> usize {
-        self.live.len()
+        self.live.len() - usize::from(self.live.contains_key(&ACCESS))
     }
 
     /// Returns the bytes of what is kept of all objects.

@@ -28,6 +28,10 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
         Mutant::Untagged | Mutant::NoLock => bc(&[Variant::Optimized]),
         Mutant::OptUnpreceded | Mutant::NamedPredecessor => bc(&[Variant::StrongOptimized]),
         Mutant::PreparedPredecessor | Mutant::ValueWithheld => bc(&[Variant::Strong]),
+        Mutant::StaleList | Mutant::UnsignedList | Mutant::ListKept => {
+            vec![Protocol::Phalanx, Protocol::MinimalF]
+        }
+        Mutant::SameCounter => bc(&[Variant::Base, Variant::StrongOptimized]),
         Mutant::NoH2 | Mutant::RightsIgnored => bc(&[Variant::Base, Variant::Optimized]),
         Mutant::DecideWeak => vec![Protocol::MinimalC],
         _ if name.starts_with("minimal-c") => vec![Protocol::MinimalC],
@@ -71,4 +75,20 @@ pub fn by_scenario(mutant: Mutant) -> Option<FoundMutant> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules are drawn, and a client without the right to write tries its best; and no correct server can be accused (§15).
+    #[test]
+    fn the_swarm_finds_what_breaks_rights_and_evidence() {
+        let rights = [Mutant::RightsOfSender, Mutant::RightsIgnored, Mutant::SameCounter];
+        let lists = [Mutant::StaleList, Mutant::UnsignedList, Mutant::ListKept];
+        for mutant in rights.into_iter().chain(lists) {
+            let found = by_swarm(mutant, 400).unwrap();
+            assert!(found.is_some(), "{}", mutant.name());
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use quorate_quorum::accusation::Signed;
 use quorate_quorum::crypto::{Crypto, Signature, Statement, statement_digest};
 use quorate_quorum::version::ObjectId;
 use quorate_wire::sign::{Signer, Verifier};
@@ -76,6 +77,16 @@ impl Keys {
             signers.insert(principal.to_wire(), signer);
         }
         Self::Keyed { signers, verifier }
+    }
+
+    /// Returns the signed statements in the table.
+    pub(crate) fn signed(&self) -> impl Iterator<Item = (Principal, ObjectId, Signed)> {
+        let entries = if let Self::Table { entries, .. } = self { &entries[..] } else { &[] };
+        entries.iter().zip(1_u64..).map(|((signer, object, statement), number)| {
+            let mut signature = [0; 64];
+            signature[..8].copy_from_slice(&number.to_le_bytes());
+            (*signer, *object, (*statement, signature))
+        })
     }
 
     /// Signs as `signer`.

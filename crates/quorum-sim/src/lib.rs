@@ -8,6 +8,7 @@
 //! | one simulated cluster | [`world`] |
 //! | faulty servers (§10) | [`profile`] |
 //! | faulty clients (§10) | [`rogue`] |
+//! | clients without the right to write, and who takes it from them (§15) | `unlisted`, `administrator` |
 //! | runs from seeds (§17) | [`swarm`] |
 //! | a cluster whose messages are delivered by hand, and the scenarios (§17) | [`hand`], [`scenario`] |
 //! | the hunt for seeded bugs | [`hunt`] |
@@ -23,6 +24,7 @@
     reason = "a message that is not meant is passed over, whatever it is"
 )]
 
+mod administrator;
 pub mod cell;
 pub mod checker;
 pub mod client_profile;
@@ -43,4 +45,5 @@ pub mod rogue;
 pub mod scenario;
 pub mod stats;
 pub mod swarm;
+mod unlisted;
 pub mod world;

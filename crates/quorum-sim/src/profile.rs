@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use quorate_quorum::access::{ACCESS, SignedList, Who};
 use quorate_quorum::cert::{PrepareCert, WriteCert};
 use quorate_quorum::crypto::{Signature, Statement};
 use quorate_quorum::message::{Op, Proof, Rid};
@@ -32,6 +33,10 @@ pub struct Group {
     pub stopped: BTreeSet<ClientId>,
     /// Servers whose keys rogue clients may use.
     pub liars: Vec<ServerId>,
+    /// What clients without the right to write have signed.
+    pub stores: Vec<(ObjectId, Version, Value, Proof)>,
+    /// The access lists of an administrator, oldest first, each with the client that it takes the right to write from.
+    pub lists: Vec<(Arc<SignedList>, ClientId)>,
 }
 
 /// What a behaviour works with.
@@ -265,6 +270,50 @@ impl Liar {
         *body = old;
     }
 
+    /// Sends an old access list again, or a newer one that it made up.
+    fn mislead(&mut self, scene: &mut Scene<'_>) {
+        if scene.group.lists.is_empty() || self.flood == 0 || !scene.rng.one_in(8) {
+            return;
+        }
+        self.flood -= 1;
+        let lists: Vec<_> = scene.group.lists.iter().map(|(signed, _)| Arc::clone(signed)).collect();
+        let Some(old) = scene.rng.pick(&lists) else { return };
+        let signed = if scene.rng.one_in(2) {
+            old
+        } else {
+            let mut made_up = SignedList::clone(&old);
+            made_up.list.number += 1 + scene.rng.below(3);
+            made_up.list.by.values_mut().for_each(|(_, writers)| *writers = Who::These(BTreeSet::new()));
+            Arc::new(made_up)
+        };
+        for server in scene.settings.thresholds.servers() {
+            scene.send(server, ACCESS, Body::Access { signed: Arc::clone(&signed) });
+        }
+    }
+
+    /// Brings in what a client that may not write has signed: as an answer, or as a relay.
+    fn help(&mut self, object: ObjectId, answer: &mut Body, scene: &mut Scene<'_>) {
+        if scene.group.stores.is_empty() || !scene.rng.one_in(3) {
+            return;
+        }
+        let of: Vec<_> = scene.group.stores.iter().filter(|(about, ..)| *about == object).cloned().collect();
+        let Some((_, signed, real, signatures)) = scene.rng.pick(&of) else { return };
+        match answer {
+            Body::Tsr { version, signature, .. } => (*version, *signature) = (signed, signatures.signature),
+            Body::RdVal { version, value, proof, .. } => {
+                (*version, *value, *proof) = (signed, real, signatures);
+            }
+            _ if self.flood > 0 => {
+                self.flood -= 1;
+                for server in scene.settings.thresholds.servers() {
+                    let (value, proof) = (Arc::clone(&real), signatures.clone());
+                    scene.send(server, object, Body::Fstore { version: signed, value, proof });
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn accomplice(&self, object: ObjectId, body: &mut Body, scene: &mut Scene<'_>) {
         let certs: Vec<(PrepareCert, Value)> = scene
             .group
@@ -353,6 +402,11 @@ impl Behaviour for Liar {
         if scene.now < self.from {
             return scene.sends.push((0, to, message));
         }
+        // It withholds every list.
+        if matches!(message.body, Body::Access { .. }) {
+            return;
+        }
+        self.mislead(scene);
         let body = &mut message.body;
         let mut delay = 0;
         let reader = matches!(
@@ -416,6 +470,7 @@ impl Behaviour for Liar {
             | Profile::ForwardFlood
             | Profile::Impostor => {}
         }
+        self.help(object, &mut message.body, scene);
         scene.sends.push((delay, to, message));
     }
 }

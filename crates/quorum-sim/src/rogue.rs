@@ -457,7 +457,14 @@ impl Actor for Hoarder {
 }
 
 /// Verifies without signing.
-struct Check<'a>(&'a Keys);
+pub(crate) struct Check<'a>(&'a Keys);
+
+impl<'a> Check<'a> {
+    /// Returns what verifies with these keys.
+    pub(crate) fn new(keys: &'a Keys) -> Self {
+        Self(keys)
+    }
+}
 
 use crate::keys::Keys;
 

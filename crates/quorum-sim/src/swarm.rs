@@ -9,6 +9,7 @@ use quorate_quorum::version::ObjectId;
 use quorate_quorum::{Mutant, Protocol, Settings, Thresholds};
 use quorate_wire::{ClientId, Principal};
 
+use crate::administrator::Administrator;
 use crate::checker;
 use crate::client_profile::{ClientProfile, Part};
 use crate::guest::Guest;
@@ -16,7 +17,8 @@ use crate::keys::Keys;
 use crate::network::Network;
 use crate::profile::{Behaviour, Liar, Profile};
 use crate::rng::Rng;
-use crate::rogue::{Fault, Faulty, Hoarder};
+use crate::rogue::{Actor, Fault, Faulty, Hoarder};
+use crate::unlisted::{self, Unlisted};
 use crate::world::{Counts, End, World};
 
 /// Why a bug cannot be planted.
@@ -85,7 +87,7 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     let mut rng = Rng::new(run.seed, 1);
     let thresholds = Thresholds::tolerating(run.f).map_err(|error| error.to_string())?;
     let lossy = !rng.one_in(3);
-    let settings = settings(run, thresholds, lossy, &mut rng)?;
+    let mut settings = settings(run, thresholds, lossy, &mut rng)?;
     let (client_auth, evidence) = (settings.client_auth, settings.evidence);
     let base = rng.between(5, 60);
     let heals = 60_000;
@@ -94,13 +96,26 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     } else {
         Network::reliable(base, rng.one_in(2))
     };
-    let settings = Arc::new(settings);
     let writers = rng.between(2, 3);
     let readers = 2;
     let clients: Vec<ClientId> = (1..=writers + readers).map(|number| ClientId::new(number, 0)).collect();
     let rogues: Vec<ClientId> = (1..=3).map(|number| ClientId::new(100 + number, 0)).collect();
+    let unlisted = ClientId::new(104, 0);
+    let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
+    let mut rights = Rng::new(run.seed, 5);
+    let ruled = rights.one_in(4) && run.guest.is_none();
+    let listed = clients.iter().take(usize::try_from(writers).unwrap_or(0)).chain(&rogues);
+    let listed: Vec<ClientId> = listed.copied().collect();
+    let administrator = ClientId::new(105, 0);
+    if ruled {
+        settings.rules = unlisted::rules(&objects, &listed);
+        settings.administrators = [administrator.principal()].into();
+        settings.timing.access = if lossy { rights.between(2_000, 20_000) } else { 0 };
+    }
+    let settings = Arc::new(settings);
     let servers = thresholds.servers().map(Principal::from);
-    let everyone = servers.chain(clients.iter().chain(&rogues).map(|client| Principal::from(*client)));
+    let strangers = rogues.iter().chain([&unlisted, &administrator]);
+    let everyone = servers.chain(clients.iter().chain(strangers).map(|client| Principal::from(*client)));
     let keys = if run.seed % 100 == 99 {
         Keys::ed25519(everyone, &mut Rng::new(run.seed, 2))
     } else {
@@ -112,7 +127,6 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     // Newer faults have a stream of their own: seeds that draw none of them stay as they were.
     let mut newer = Rng::new(run.seed, 4);
     let wiped = place_servers(run, lossy, &mut world, (&mut rng, &mut newer), &mut drawn);
-    let objects = [ObjectId([2; 32]), other(ObjectId([2; 32]))];
     for (index, client) in clients.iter().enumerate() {
         let may_write = index < usize::try_from(writers).unwrap_or(0);
         let calls = calls(*client, may_write, &objects, &mut rng);
@@ -120,6 +134,21 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     }
     place_rogues(run, &mut world, &rogues[..2], &objects, &mut rng, &mut drawn);
     let scripted = place_named(run, &mut world, rogues[2], &objects, &mut newer, &mut drawn);
+    if ruled {
+        note(&mut drawn, format_args!(", {unlisted} may not write"));
+        let acts = u32::try_from(rights.between(10, 60)).unwrap_or(10);
+        let actor: Box<dyn Actor> = match run.protocol {
+            Protocol::BftBc(_) => Box::new(Hoarder::new(objects[0], objects[1], acts)),
+            _ => Box::new(Unlisted::new(objects, clients[0], acts)),
+        };
+        world.actor(unlisted, actor, None);
+        let losers = rogues.iter().take(2).map(|rogue| (rights.below(8_000), *rogue)).collect();
+        let mut told: Vec<_> = thresholds.servers().collect();
+        rights.shuffle(&mut told);
+        told.truncate(thresholds.weak());
+        let space = objects.iter().map(ObjectId::namespace).collect();
+        world.actor(administrator, Box::new(Administrator::new(space, &listed, losers, told)), None);
+    }
     // A script may act without end.
     world.deadline = if lossy || scripted { heals + 3_000_000 } else { u64::MAX };
     if let Some(server) = wiped {
@@ -312,13 +341,17 @@ fn note(drawn: &mut String, what: std::fmt::Arguments<'_>) {
 }
 
 fn judge(run: RegisterRun, world: &World, end: End) -> Option<Finding> {
-    if let Err(says) = checker::check(&world.history) {
+    let rights = || unlisted::check(&world.history, &world.settings.rules);
+    if let Err(says) = checker::check(&world.history).and_then(|()| rights()) {
         return Some(Finding::Violation(says));
     }
     if let (Protocol::BftBc(variant), None) = (run.protocol, run.guest)
         && let Err(says) = checker::lurking::check(&world.history, variant)
     {
         return Some(Finding::Lurking(says));
+    }
+    if let Some(accused) = world.falsely_accused() {
+        return Some(Finding::Wrong(accused));
     }
     match end {
         End::Complete => None,
@@ -341,6 +374,7 @@ pub fn add(sum: &mut Counts, other: &Counts) {
     sum.restarts += other.restarts;
     sum.wipes += other.wipes;
     sum.stops += other.stops;
+    sum.accusations += other.accusations;
 }
 
 #[cfg(test)]

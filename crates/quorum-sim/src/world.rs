@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use quorate_quorum::channel::{Incoming, Outgoing};
-use quorate_quorum::step::{Call, Failure, Outcome};
+use quorate_quorum::accusation::{Collector, Witness};
+use quorate_quorum::step::{Call, Failure, Outcome, Reject};
 use quorate_quorum::version::ObjectId;
-use quorate_quorum::{Action, Input, Message, Out, Process, ServerId, Settings, Timer};
+use quorate_quorum::{Action, Input, Message, Out, ServerId, Settings, Timer};
 use quorate_wire::{ClientId, Principal};
 
 use crate::guest::{self, Guest};
@@ -18,7 +18,11 @@ use crate::profile::{Behaviour, Group, Scene};
 use crate::rng::Rng;
 use crate::rogue::Actor;
 
+mod checks;
 mod counts;
+mod host;
+
+use host::{Host, Part, Plan};
 
 pub use counts::{Counts, End};
 
@@ -33,34 +37,6 @@ enum Event {
     Restart { host: usize },
     Stop { host: usize },
     Revoke { server: usize, client: ClientId },
-}
-
-/// The next operations of a good client.
-#[derive(Debug, Default)]
-struct Plan {
-    calls: Vec<(ObjectId, Call)>,
-    next: usize,
-    /// The operation that is running: its place in the history.
-    running: Option<usize>,
-    think: u64,
-}
-
-enum Part {
-    Process { process: Box<dyn Process + Send>, behaviour: Option<Box<dyn Behaviour>>, up: bool },
-    Actor(Box<dyn Actor>),
-}
-
-struct Host {
-    me: Principal,
-    part: Part,
-    timers: BTreeMap<Timer, u64>,
-    generation: u64,
-    plan: Plan,
-    /// Servers: what was made durable, in the form of the disk.
-    disk: BTreeMap<ObjectId, Vec<u8>>,
-    outgoing: BTreeMap<usize, Outgoing>,
-    incoming: BTreeMap<u64, Incoming>,
-    jobs: Jobs,
 }
 
 /// One simulated cluster.
@@ -84,6 +60,8 @@ pub struct World {
     hosts: Vec<Host>,
     waiting: usize,
     wrong: Option<String>,
+    /// The number of each server's access list.
+    lists: Vec<u64>,
 }
 
 impl World {
@@ -107,6 +85,7 @@ impl World {
             hosts: Vec::new(),
             waiting: 0,
             wrong: None,
+            lists: Vec::new(),
         }
     }
 
@@ -131,6 +110,7 @@ impl World {
             outgoing: BTreeMap::new(),
             incoming: BTreeMap::new(),
             jobs: Jobs::default(),
+            collector: Collector::default(),
         });
         self.hosts.len() - 1
     }
@@ -209,7 +189,7 @@ impl World {
         for host in 0..self.hosts.len() {
             self.step(host, &Input::Start);
         }
-        while self.waiting > 0 && self.wrong.is_none() {
+        while (self.waiting > 0 || !self.lists_are_spread()) && self.wrong.is_none() {
             let Some(Reverse((now, _, place))) = self.heap.pop() else { break };
             if now > self.deadline {
                 break;
@@ -223,8 +203,11 @@ impl World {
         if let Some(wrong) = self.wrong.take() {
             return End::Wrong(wrong);
         }
-        if self.waiting == 0 {
+        if self.waiting == 0 && self.lists_are_spread() {
             return End::Complete;
+        }
+        if self.waiting == 0 {
+            return End::Wrong(format!("an access list does not reach all servers: {:?}", self.lists));
         }
         let pending = self.history.operations.iter().filter(|operation| operation.responded.is_none());
         End::Hung(pending.map(|one| format!("{:?} by {}", one.kind, one.client)).collect())
@@ -383,7 +366,20 @@ impl World {
         let mut out = Out::default();
         let mut wallet =
             Wallet { me: place.me, keys: &mut self.keys, rng: &mut self.rng, jobs: &mut place.jobs };
-        process.step(self.now, input.clone(), &mut wallet, &mut out);
+        process.step(self.now, input.clone(), &mut Witness::new(&mut wallet, &mut place.collector), &mut out);
+        if let (Principal::Replica(_), Input::Message { message, .. }) = (place.me, input) {
+            let refused = out.actions.iter().any(|action| {
+                matches!(action, Action::Reject { reason: Reject::BadProof | Reject::NotSuccessor, .. })
+            });
+            place.collector.stepped(message, refused, &self.settings, &mut wallet);
+            for accusation in place.collector.take() {
+                self.judge(&accusation);
+            }
+        }
+        if !self.group.lists.is_empty() {
+            let time = self.tick();
+            self.note_list(host, time);
+        }
         for action in out.actions {
             match action {
                 Action::Send { to, message } => self.send(host, to, message),

@@ -1,17 +1,24 @@
 //! Who may read and write (§15).
 //!
 //! The *rules* are the same at all servers. So they apply to every version, from every sender: a correct server never
-//! accepts what another one refuses by them. The list of *revoked* clients changes at one server before another. So it
-//! applies to a client's own STORE, WR, PREPARE and READ-TS-PREP only.
+//! accepts what another one refuses by them. The *access list* narrows them. An administrator signs it, and it reaches one
+//! server before another. So it applies to what a client asks for itself only: reads, and its own STORE, WR, PREPARE and
+//! READ-TS-PREP. The same holds for the clients that an owner of a server revokes there.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-use quorate_wire::{ClientId, Principal};
+use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
+use quorate_wire::{ClientId, Digest, Principal};
 
+use crate::crypto::{Crypto, Signature, Statement};
 use crate::version::{Namespace, ObjectId};
 
-/// The most clients that a list can name.
-const REVOKED_MAX: usize = 65_536;
+/// The most namespaces of an access list, and the most clients in one place of it.
+const LIST_MAX: u16 = 1024;
+
+/// What an access list is signed as, and what it is on a disk: no key has this name.
+pub const ACCESS: ObjectId = ObjectId([0xff; 32]);
 
 /// Whom a rule names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +31,7 @@ pub enum Who {
 }
 
 impl Who {
-    fn has(&self, client: ClientId) -> bool {
+    pub(crate) fn has(&self, client: ClientId) -> bool {
         match self {
             Self::All => true,
             Self::These(principals) => principals.contains(&client.principal()),
@@ -77,30 +84,119 @@ impl Rules {
     }
 }
 
-/// The clients that may not write. It is the administrator's, so no client can make it grow.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Access {
-    revoked: BTreeSet<ClientId>,
+/// Who may read and write now, of those that the rules permit. A namespace without an entry is as the rules say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessList {
+    /// Rises with each list. The list without a signature, of a new cluster, has 0.
+    pub number: u64,
+    /// Readers and writers, by namespace. At most 1,024, with at most 1,024 clients each.
+    pub by: BTreeMap<Namespace, (Who, Who)>,
 }
 
-impl Access {
-    pub(crate) fn set(&mut self, client: ClientId, allowed: bool) {
-        if allowed {
-            self.revoked.remove(&client);
-        } else if self.revoked.len() < REVOKED_MAX {
-            self.revoked.insert(client);
+/// An access list with its administrator's signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedList {
+    /// The list.
+    pub list: AccessList,
+    /// Who signed it.
+    pub administrator: ClientId,
+    /// The signature on [`AccessList::statement`].
+    pub signature: Signature,
+}
+
+impl AccessList {
+    pub(crate) fn allows(&self, object: &ObjectId, allows: impl FnOnce(&(Who, Who)) -> bool) -> bool {
+        self.by.get(&object.namespace()).is_none_or(allows)
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.number);
+        w.count16(self.by.len());
+        for (namespace, (readers, writers)) in &self.by {
+            w.bytes(&namespace.0);
+            for who in [readers, writers] {
+                match who {
+                    Who::All => w.u8(0),
+                    Who::These(principals) => {
+                        w.u8(1);
+                        w.count16(principals.len());
+                        for principal in principals {
+                            w.u64(*principal);
+                        }
+                    }
+                }
+            }
         }
     }
 
-    pub(crate) fn may_write(&self, client: ClientId, object: &ObjectId, rules: &Rules) -> bool {
-        !self.revoked.contains(&client) && rules.may_write(client, object)
+    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+        let mut list = Self { number: r.u64()?, by: BTreeMap::new() };
+        for _ in 0..r.count16(LIST_MAX)? {
+            let namespace = Namespace(r.array()?);
+            let both = (who(r)?, who(r)?);
+            if list.by.last_key_value().is_some_and(|(before, _)| *before >= namespace) {
+                return Err(DecodeError::NotCanonical);
+            }
+            list.by.insert(namespace, both);
+        }
+        Ok(list)
+    }
+
+    /// Returns what an administrator signs, about [`ACCESS`].
+    pub fn statement(&self) -> Statement {
+        Statement::Access(self.digest())
+    }
+
+    fn digest(&self) -> Digest {
+        let mut bytes = Vec::new();
+        self.encode(&mut Writer::new(&mut bytes));
+        Digest(blake3::derive_key("quorate/1/quorum/access", &bytes))
+    }
+
+    /// Returns the place in the order of lists. If an administrator signs two lists with one number, all servers keep the
+    /// same one.
+    pub fn rank(&self) -> (u64, Digest) {
+        (self.number, self.digest())
+    }
+}
+
+fn who(r: &mut Reader<'_>) -> Decoded<Who> {
+    if !r.bool()? {
+        return Ok(Who::All);
+    }
+    let mut principals = BTreeSet::new();
+    for _ in 0..r.count16(LIST_MAX)? {
+        let principal = r.u64()?;
+        if principals.last().is_some_and(|before| *before >= principal) {
+            return Err(DecodeError::NotCanonical);
+        }
+        principals.insert(principal);
+    }
+    Ok(Who::These(principals))
+}
+
+impl SignedList {
+    /// Says whether one of these administrators of the cluster signed it.
+    pub fn is_valid(&self, administrators: &BTreeSet<u64>, crypto: &mut dyn Crypto) -> bool {
+        let Self { list, administrator, signature } = self;
+        administrators.contains(&administrator.principal())
+            && crypto.verify(Principal::from(*administrator), &ACCESS, &list.statement(), signature)
+    }
+
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
+        self.list.encode(w);
+        w.u64(self.administrator.0);
+        w.bytes(&self.signature);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+        Ok(Self { list: AccessList::decode(r)?, administrator: ClientId(r.u64()?), signature: r.array()? })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use quorate_wire::ReplicaId;
 
     #[test]
@@ -126,19 +222,5 @@ mod tests {
         rules.by.insert(Namespace::new(b"logs/"), secret);
         assert_eq!(may(&rules, alice, &theirs), [true; 2], "who may write may read");
         assert_eq!(may(&rules, bob, &theirs), [false; 2]);
-    }
-
-    #[test]
-    fn the_list_is_bounded_and_can_be_undone() {
-        let (mut access, rules) = (Access::default(), Rules::default());
-        let object = ObjectId::new(b"", b"a");
-        let clients: Vec<ClientId> = (1..=70_000).map(|principal| ClientId::new(principal, 0)).collect();
-        for client in &clients {
-            access.set(*client, false);
-        }
-        assert_eq!(access.revoked.len(), REVOKED_MAX);
-        assert!(!access.may_write(clients[5], &object, &rules));
-        access.set(clients[5], true);
-        assert!(access.may_write(clients[5], &object, &rules));
     }
 }

@@ -3,7 +3,7 @@
 //! A process is given a [`Crypto`] with each step. [`Keys`] is Ed25519; a simulator has a table of
 //! who signed what, or counts what each call would cost.
 
-use quorate_wire::codec::Writer;
+use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClientId, ClusterId, Digest, Principal};
 
@@ -33,10 +33,12 @@ pub enum Statement {
     AskPrepare(ClientId, Digest),
     /// A client: I ask to prepare optimistically.
     AskOptimistic(ClientId, Digest),
+    /// An administrator: this access list is valid (§15).
+    Access(Digest),
 }
 
 impl Statement {
-    fn encode(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
         match self {
             Self::Written(version) => {
                 writer.u8(1);
@@ -69,7 +71,27 @@ impl Statement {
                 writer.u64(client.0);
                 writer.digest(digest);
             }
+            Self::Access(digest) => {
+                writer.u8(8);
+                writer.digest(digest);
+            }
         }
+    }
+}
+
+impl Statement {
+    /// Reads a statement about a version.
+    pub(crate) fn decode_version(reader: &mut Reader<'_>) -> Decoded<Self> {
+        let number = reader.u8()?;
+        let version = Version::decode(reader)?;
+        Ok(match number {
+            1 => Self::Written(version),
+            2 => Self::Answered(version),
+            3 => Self::Prepared(version, None),
+            4 => Self::Prepared(version, Some(reader.digest()?)),
+            5 => Self::Stored(version),
+            _ => return Err(DecodeError::NotCanonical),
+        })
     }
 }
 

@@ -158,7 +158,7 @@ impl<M: Machine> Process for Engine<M> {
             }
             Input::Start
             | Input::Message { from: Principal::Client(_), .. }
-            | Input::Timer(Timer::Leases | Timer::Relays | Timer::Repair | Timer::Late)
+            | Input::Timer(Timer::Leases | Timer::Relays | Timer::Repair | Timer::Access | Timer::Late)
             | Input::Access { .. } => {}
         }
     }

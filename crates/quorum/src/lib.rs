@@ -7,6 +7,7 @@
 //! | counters of a channel (§2.2) | [`channel`] |
 //! | signed statements, and who checks them | [`crypto`] |
 //! | certificates and evidence | [`cert`] |
+//! | what no correct process signs (§15) | [`accusation`] |
 //! | messages and their encoding | [`message`] |
 //! | an input in, actions out | [`step`] |
 //! | what the processes of a cluster agree on | [`settings`] |
@@ -14,7 +15,7 @@
 //! | PHALANX (§3) | `phalanx` |
 //! | MINIMAL-C and MINIMAL-F (§4, §5) | `minimal` |
 //! | BFT-BC (§6) | `bftbc` |
-//! | who may read and write (§15) | [`access`] |
+//! | who may read and write (§15), and whom a server lets | [`access`], `admission` |
 //! | repair (§15) | `repair` |
 //! | what a server keeps on its disk (§2.5) | `saved` |
 //! | seeded bugs | [`mutants`] |
@@ -37,6 +38,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod access;
+pub mod accusation;
+mod admission;
 pub mod bftbc;
 pub mod cert;
 pub mod channel;

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 
 use quorate_wire::{ClientId, Digest};
 
+use crate::access::SignedList;
 use crate::cert::{Evidence, PrepareCert, WriteCert};
 use crate::crypto::Signature;
 use crate::version::{ObjectId, Value, Version};
@@ -164,6 +165,10 @@ pub enum Body {
     Pull,
     /// Some of it, in rising order of objects; `more` follows.
     Copies { items: Arc<[Copy]>, more: bool },
+    /// An access list, from a process that has it (§15).
+    Access { signed: Arc<SignedList> },
+    /// Which access list the sender has: its number and digest.
+    AccessRank { number: u64, digest: Digest },
 }
 
 /// A message: about one object. In `Pull` and `Copies` the object is where the list begins.
@@ -204,6 +209,8 @@ impl Body {
             Self::Complete { .. } => 86,
             Self::Pull => 87,
             Self::Copies { .. } => 88,
+            Self::Access { .. } => 100,
+            Self::AccessRank { .. } => 101,
         }
     }
 
@@ -236,6 +243,8 @@ impl Body {
             Self::Complete { .. } => "COMPLETE",
             Self::Pull => "PULL",
             Self::Copies { .. } => "COPIES",
+            Self::Access { .. } => "ACCESS",
+            Self::AccessRank { .. } => "ACCESS-RANK",
         }
     }
 }

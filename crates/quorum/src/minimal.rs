@@ -8,6 +8,7 @@
 //! | a read: entrances, candidates, q equal answers | [`read`] |
 //! | a client: writes, reads, what it repeats | [`client`] |
 //! | a server: store, forward, acknowledge | [`server`] |
+//! | a store, and its acknowledgement | [`store`] |
 //! | listeners of an object | [`listeners`] |
 //! | relays between servers (§5) | [`relay`] |
 //! | write-backs of clients that may not write (§4) | [`claims`] |
@@ -18,3 +19,4 @@ pub(crate) mod listeners;
 pub(crate) mod read;
 pub(crate) mod relay;
 pub(crate) mod server;
+pub(crate) mod store;

@@ -44,6 +44,9 @@ mutants! {
     AccessOnRelays = "access-on-relays", "What a client may write now decides about write-backs and relays, too (§15).";
     RightsOfSender = "rights-of-sender", "The rules decide about a client's own messages only (§15).";
     RightsIgnored = "bc-rights-ignored", "A server approves versions of clients that may not write (§15).";
+    StaleList = "access-stale-list", "An access list replaces a newer one (§15).";
+    UnsignedList = "access-unsigned-list", "The signature of an access list is not checked (§15).";
+    ListKept = "access-list-kept", "Servers do not pass access lists on (§15).";
     NoWriteBack = "phalanx-no-write-back", "A reader writes nothing back (§3).";
     WriteBackUnawaited = "phalanx-write-back-unawaited", "A reader returns before its write-back is acknowledged (§3).";
     VerifyNothing = "phalanx-verify-nothing", "No signature of a value is checked (§3).";
@@ -56,6 +59,7 @@ mutants! {
     Untagged = "bc-untagged", "A certificate may mix NORMAL and OPT signatures (H3).";
     NoLock = "bc-no-lock", "OPT certificates need no key (§6.4).";
     NoH2 = "bc-no-h2", "A request needs not cover what was evicted (H2).";
+    SameCounter = "bc-same-counter", "A second version of a client with one counter is signed once the first one was evicted (§6.1 d).";
     LateOnce = "bc-late-once", "A signature that is late is not asked for again (§6.4).";
     SkipAhead = "bc-skip-ahead", "PREPARE may skip counters (§6.1 a).";
     DuplicateSigners = "bc-duplicate-signers", "A certificate may name a signer twice (§6).";

@@ -34,11 +34,10 @@ pub(crate) fn judge(
     if !rightful && !settings.wrong(Mutant::RightsOfSender) {
         return Err(Reject::NotAllowed);
     }
-    // A server is no writer: the numbers of clients and servers are one range.
     let writer = settings.shared_writer.unwrap_or(version.client);
-    let signed = version.client.replica().is_none()
-        && signature.is_some_and(|signature| {
-            crypto.verify(Principal::from(writer), object, &Statement::Written(version), signature)
-        });
-    if signed { Ok(()) } else { Err(Reject::BadProof) }
+    let signed = signature.is_some_and(|signature| {
+        crypto.verify(Principal::from(writer), object, &Statement::Written(version), signature)
+    });
+    // A server is no writer: the numbers of clients and servers are one range. If it signed one, that is evidence (§15).
+    if signed && version.client.replica().is_none() { Ok(()) } else { Err(Reject::BadProof) }
 }

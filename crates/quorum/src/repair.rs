@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::access::ACCESS;
 use crate::message::encoding::COPIES_MAX;
 use crate::message::{Body, Copy};
 use crate::settings::Settings;
@@ -117,7 +118,7 @@ impl Repair {
             self.asking.remove(&peer);
             self.heard.insert(peer);
         }
-        items.to_vec()
+        items.iter().filter(|item| item.object != ACCESS).cloned().collect()
     }
 
     /// Says whether every answer of a round has come.

@@ -1,5 +1,7 @@
 //! What the processes of one cluster agree on.
 
+use alloc::collections::BTreeSet;
+
 use quorate_wire::ClientId;
 
 use crate::access::Rules;
@@ -94,6 +96,8 @@ pub struct Timing {
     pub longest: u64,
     /// How long a listener lives (§4, Bounds), doubled with each attempt of one read. 0: no lease.
     pub lease: u64,
+    /// How often servers compare their access lists (§15). 0: never, for reliable channels.
+    pub access: u64,
 }
 
 /// Bounds on what others can make a process keep.
@@ -148,6 +152,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Who may read and write which namespace (§15).
     pub rules: Rules,
+    /// Principals that sign access lists.
+    pub administrators: BTreeSet<u64>,
     #[cfg(feature = "mutants")]
     mutant: Option<Mutant>,
 }
@@ -169,7 +175,7 @@ impl Settings {
             always_write_back: false,
             eager: false,
             cache: true,
-            timing: Timing { first: 20_000, longest: 1_000_000, lease: 30_000_000 },
+            timing: Timing { first: 20_000, longest: 1_000_000, lease: 30_000_000, access: 5_000_000 },
             limits: Limits {
                 objects: 1 << 20,
                 clients: 1024,
@@ -178,6 +184,7 @@ impl Settings {
                 value: crate::version::VALUE_MAX,
             },
             rules: Rules::default(),
+            administrators: BTreeSet::new(),
             #[cfg(feature = "mutants")]
             mutant: None,
         }

@@ -68,6 +68,8 @@ pub enum Timer {
     Relays,
     /// Servers: PULL is sent again (§15).
     Repair,
+    /// Servers: they compare their access lists (§15).
+    Access,
     /// Servers: what was acknowledged is signed (§6.4). Its wait is 0: it runs once what came before it was sent.
     Late,
 }
@@ -173,7 +175,7 @@ pub enum Reject {
     BadProof,
     /// Not the successor of its predecessor.
     NotSuccessor,
-    /// The client has another write in progress (§6.1 c).
+    /// The client has another write in progress (§6.1 c), or had another version with this counter approved (§6.1 d).
     Occupied,
     /// The request does not cover what was evicted (H2).
     NotCovered,
@@ -196,6 +198,8 @@ impl Body {
             | Self::Rc { .. }
             | Self::Write { .. }
             | Self::Complete { .. }
+            | Self::Access { .. }
+            | Self::AccessRank { .. }
             | Self::Copies { .. } => true,
             Self::Qts { .. }
             | Self::Tsr { .. }
@@ -283,6 +287,16 @@ pub trait Process {
     /// Servers: returns the version that it holds of an object.
     fn held(&self, _object: &ObjectId) -> Option<Version> {
         None
+    }
+
+    /// Servers: says whether a client may read an object now (§15).
+    fn may_read(&self, _from: Principal, _object: &ObjectId) -> bool {
+        true
+    }
+
+    /// Servers: returns the number of the access list that it has. 0: none.
+    fn access_number(&self) -> u64 {
+        0
     }
 
     /// Clients: returns how many objects have a STORE that some server has not acknowledged (§2.3).

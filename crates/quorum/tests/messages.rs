@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use quorate_quorum::access::{AccessList, SignedList, Who};
 use quorate_quorum::cert::{Evidence, PrepareCert, WriteCert};
 use quorate_quorum::crypto::{Crypto, Keys, Signature, Statement, lock_of};
 use quorate_quorum::message::{Copy, Op, OptimisticRequest, Predecessor, PrepareRequest, Proof, Rid};
 use quorate_quorum::settings::Variant;
-use quorate_quorum::version::value_digest;
+use quorate_quorum::version::{Namespace, value_digest};
 use quorate_quorum::{
     Action, Body, Input, Message, ObjectId, Out, Protocol, ServerId, Settings, Thresholds, Value, Version,
 };
@@ -61,6 +62,9 @@ fn every_kind() -> Vec<Body> {
     };
     let nonce = u128::MAX - 5;
     let v = version(2);
+    let some = Who::These([3, 9].into());
+    let spaces = [(Namespace([1; 8]), (Who::All, some.clone())), (Namespace([2; 8]), (some, Who::All))];
+    let list = AccessList { number: 5, by: spaces.into() };
     vec![
         Body::Qts { op },
         Body::Tsr { op, version: v, signature: None },
@@ -109,6 +113,8 @@ fn every_kind() -> Vec<Body> {
             more: true,
         },
         Body::Copies { items: [].into(), more: false },
+        Body::Access { signed: Arc::new(SignedList { list, administrator: ClientId::new(4, 0), signature }) },
+        Body::AccessRank { number: 7, digest: Digest([4; 32]) },
     ]
 }
 
@@ -146,9 +152,9 @@ fn the_encoding_is_canonical() {
             }
         }
     }
-    assert_eq!(kinds.len(), 25, "every kind");
+    assert_eq!(kinds.len(), 27, "every kind");
     assert!(changed > 1000);
-    for kind in (0..64).chain(89..=255) {
+    for kind in (0..64).chain(89..100).chain(102..=255) {
         assert!(Message::decode(kind, &[0; 40]).is_err(), "{kind}");
     }
 }

@@ -1,5 +1,6 @@
 //! What the handles of a client and its thread share: questions, their answers, and the values of watched keys.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_node::wake::Waker;
-use quorate_quorum::access::Rules;
+use quorate_quorum::access::{AccessList, Rules, SignedList};
+use quorate_quorum::accusation::Accusation;
 use quorate_quorum::step::{Call, Failure, Outcome, Path as How};
 use quorate_quorum::{ObjectId, ServerId, Value, Version};
 use quorate_wire::ClientId;
@@ -83,11 +85,16 @@ impl From<Failure> for CallError {
     }
 }
 
+/// The access list of each server that has answered, if it has one.
+pub type AccessLists = BTreeMap<ServerId, Option<Arc<SignedList>>>;
+
 /// What the thread is asked for.
 pub(super) enum Ask {
     Call { object: ObjectId, call: Call, reply: SyncSender<Result<Outcome, CallError>> },
     Watch { object: ObjectId, slot: Arc<Slot> },
     Probe { reply: SyncSender<Vec<(ServerId, State)>>, wait: Duration },
+    Access { list: Option<AccessList>, reply: SyncSender<AccessLists>, wait: Duration },
+    Evidence { reply: SyncSender<BTreeMap<ServerId, Vec<Accusation>>>, wait: Duration },
     Settle { reply: SyncSender<usize>, wait: Duration },
 }
 

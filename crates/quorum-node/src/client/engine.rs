@@ -1,19 +1,22 @@
 //! The thread of a client: it turns the core, one operation at a time on each object, and tells callers how theirs ended.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Weak;
 use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quorate_node::wake::Waker;
 use quorate_node::{Clock, Idle};
+use quorate_quorum::access::SignedList;
+use quorate_quorum::accusation::Accusation;
 use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Call, Outcome};
 use quorate_quorum::{ObjectId, ServerId};
 
-use super::ask::{Ask, CallError, Shared};
+use super::ask::{AccessLists, Ask, CallError, Shared};
 use super::watch::{WATCHES_MAX, Watched, Watches};
 use crate::core::{Core, Said};
+use crate::evidence;
 use crate::note::{Note, State};
 
 type Reply = SyncSender<Result<Outcome, CallError>>;
@@ -46,6 +49,59 @@ struct Probe {
     until: u64,
 }
 
+/// A question for the evidence of servers: what each has sent, and whether that is all.
+struct Gathering {
+    reply: SyncSender<BTreeMap<ServerId, Vec<Accusation>>>,
+    by: BTreeMap<ServerId, (Vec<Accusation>, bool)>,
+    asked: u64,
+    until: u64,
+}
+
+impl Gathering {
+    /// Asks the servers that have more.
+    fn ask(&self, core: &mut Core) {
+        for (server, (list, over)) in &self.by {
+            if !over {
+                core.tell_one(*server, &Note::AskEvidence(u16::try_from(list.len()).unwrap_or(u16::MAX)));
+            }
+        }
+    }
+
+    /// Takes what a server has sent. Returns whether there is more of it.
+    fn take(&mut self, server: ServerId, (from, total): (u16, u16), items: &[Accusation]) -> bool {
+        let Some((list, over)) = self.by.get_mut(&server) else { return false };
+        if *over || usize::from(from) != list.len() {
+            return false;
+        }
+        list.extend_from_slice(items);
+        *over = items.is_empty() || list.len() >= usize::from(total.min(evidence::ACCUSATIONS_MAX));
+        !*over
+    }
+
+    fn is_over(&self) -> bool {
+        self.by.values().all(|(_, over)| *over)
+    }
+}
+
+/// An access list that servers are to have, or the question which one they have. It is sent again.
+struct Comparing {
+    reply: SyncSender<AccessLists>,
+    signed: Option<Arc<SignedList>>,
+    by: AccessLists,
+    asked: u64,
+    until: u64,
+}
+
+impl Comparing {
+    /// Notes the list of a server, if it is not older than the one that servers are to have.
+    fn take(&mut self, server: ServerId, has: Option<&Arc<SignedList>>) {
+        let rank = |signed: Option<&Arc<SignedList>>| signed.map(|signed| signed.list.rank());
+        if rank(has) >= rank(self.signed.as_ref()) {
+            self.by.insert(server, has.cloned());
+        }
+    }
+}
+
 /// How often it is asked.
 const ASK_NS: u64 = 100_000_000;
 
@@ -57,6 +113,8 @@ struct Engine {
     queues: BTreeMap<ObjectId, Queue>,
     watches: Watches,
     probes: BTreeMap<u64, Probe>,
+    gathering: Vec<Gathering>,
+    comparing: Vec<Comparing>,
     settling: Vec<(SyncSender<usize>, u64)>,
     number: u64,
     announced: u64,
@@ -81,6 +139,8 @@ pub(super) fn run(
         queues: BTreeMap::new(),
         watches: Watches::new(),
         probes: BTreeMap::new(),
+        gathering: Vec::new(),
+        comparing: Vec::new(),
         settling: Vec::new(),
         number: 0,
         announced: 0,
@@ -135,6 +195,19 @@ impl Engine {
                 let probe = Probe { reply, states: Vec::new(), asked: now_ns, until: after(wait) };
                 self.probes.insert(self.number, probe);
             }
+            Ask::Access { list, reply, wait } => {
+                let signed = list.map(|list| Arc::new(self.core.sign(list)));
+                self.core.compare(signed.as_ref());
+                let (by, until) = (BTreeMap::new(), after(wait));
+                self.comparing.push(Comparing { reply, signed, by, asked: now_ns, until });
+            }
+            Ask::Evidence { reply, wait } => {
+                let servers = self.core.settings().thresholds.servers();
+                let by = servers.map(|server| (server, (Vec::new(), false))).collect();
+                let gathering = Gathering { reply, by, asked: now_ns, until: after(wait) };
+                gathering.ask(&mut self.core);
+                self.gathering.push(gathering);
+            }
             Ask::Settle { reply, wait } => self.settling.push((reply, after(wait))),
         }
     }
@@ -169,6 +242,16 @@ impl Engine {
                         && probe.states.iter().all(|(other, _)| *other != server)
                     {
                         probe.states.push((server, state));
+                    }
+                }
+                Said::Access(server, has) => {
+                    self.comparing.iter_mut().for_each(|one| one.take(server, has.as_ref()));
+                }
+                Said::Evidence(server, from, total, items) => {
+                    for gathering in &mut self.gathering {
+                        if gathering.take(server, (from, total), &items) {
+                            gathering.ask(&mut self.core);
+                        }
                     }
                 }
             }
@@ -241,6 +324,25 @@ impl Engine {
                 let _ = reply.try_send(states);
             }
         }
+        for gathering in &mut self.gathering {
+            if now_ns.saturating_sub(gathering.asked) > ASK_NS {
+                gathering.asked = now_ns;
+                gathering.ask(&mut self.core);
+            }
+        }
+        for gathering in self.gathering.extract_if(.., |one| one.is_over() || one.until <= now_ns) {
+            let heard = gathering.by.into_iter().filter(|(_, (list, over))| *over || !list.is_empty());
+            let _ = gathering.reply.try_send(heard.map(|(server, (list, _))| (server, list)).collect());
+        }
+        for comparing in &mut self.comparing {
+            if now_ns.saturating_sub(comparing.asked) > ASK_NS {
+                comparing.asked = now_ns;
+                self.core.compare(comparing.signed.as_ref());
+            }
+        }
+        for one in self.comparing.extract_if(.., |one| one.by.len() >= servers || one.until <= now_ns) {
+            let _ = one.reply.try_send(one.by);
+        }
         let backlog = self.core.backlog();
         self.settling.retain(|(reply, until)| {
             let over = backlog == 0 || *until <= now_ns;
@@ -284,8 +386,10 @@ impl Engine {
         let silent = if self.queues.is_empty() { u64::MAX } else { self.announced.saturating_add(SILENT_NS) };
         let watches = self.watches.values().map(Watched::due);
         let probes = self.probes.values().map(|probe| probe.until.min(probe.asked.saturating_add(ASK_NS)));
+        let comparing = self.comparing.iter().map(|one| one.until.min(one.asked.saturating_add(ASK_NS)));
         let settling = self.settling.iter().map(|(_, until)| *until);
-        let all = operations.chain(watches).chain(probes).chain(settling);
+        let gathering = self.gathering.iter().map(|one| one.until.min(one.asked.saturating_add(ASK_NS)));
+        let all = operations.chain(watches).chain(probes).chain(gathering).chain(comparing).chain(settling);
         all.min().unwrap_or(u64::MAX).min(self.core.due()).min(silent)
     }
 }

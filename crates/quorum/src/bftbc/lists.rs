@@ -136,6 +136,9 @@ impl Lists {
         if !covers && !settings.wrong(Mutant::NoH2) {
             return Err(Reject::NotCovered);
         }
+        if !rises(slots.evicted, version, settings) {
+            return Err(Reject::Occupied);
+        }
         if above {
             slots.plist = Some(version);
         } else {
@@ -160,12 +163,18 @@ impl Lists {
             return None;
         }
         let covers = slots.evicted_opt.is_none_or(|evicted| covered >= evicted);
-        if !covers && !settings.wrong(Mutant::NoH2) {
+        if !rises(slots.evicted_opt, predicted, settings) || (!covers && !settings.wrong(Mutant::NoH2)) {
             return None;
         }
         slots.optlist = Some(predicted);
         Some(predicted)
     }
+}
+
+/// Rule d: says whether the counter is above those that were approved before. So this server never signs two versions of a
+/// client with one counter and of one kind: two such signatures prove that it lies (§15).
+fn rises(evicted: Option<Version>, version: Version, settings: &Settings) -> bool {
+    settings.wrong(Mutant::SameCounter) || evicted.is_none_or(|evicted| version.val > evicted.val)
 }
 
 #[cfg(test)]
@@ -203,6 +212,24 @@ mod tests {
         assert_eq!(again, Err(Reject::NotCovered));
         assert_eq!(lists.prepare(version(1, 1), Version::GENESIS, &settings), Ok(()), "the same again");
         assert_eq!(lists.prepare(version(3, 1), version(1, 1), &settings), Ok(()));
+    }
+
+    /// Rule d: a second version with the counter of one that was evicted is refused, even if a certificate covers it.
+    #[test]
+    fn a_counter_is_approved_for_one_version() {
+        let (mut lists, settings) = (Lists::default(), settings());
+        lists.prepare(version(1, 1), Version::GENESIS, &settings).unwrap();
+        lists.complete(version(1, 1));
+        assert_eq!(lists.prepare(version(1, 2), version(1, 1), &settings), Err(Reject::Occupied));
+        assert_eq!(lists.prepare(version(1, 1), version(1, 1), &settings), Ok(()), "the same again");
+        assert_eq!(lists.prepare(version(2, 1), version(1, 1), &settings), Ok(()));
+        let base = Version::GENESIS;
+        let granted = |lists: &mut Lists, digest| {
+            lists.prepare_optimistically(C, Digest([digest; 32]), base, version(9, 9), &settings)
+        };
+        assert_eq!(granted(&mut lists, 1), Some(version(1, 1)));
+        lists.complete(version(5, 9));
+        assert_eq!(granted(&mut lists, 2), None, "the strong variant predicts from what is held");
     }
 
     /// Rule d: an approval at or below `write_ver` uses up the slot as well.

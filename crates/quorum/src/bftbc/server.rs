@@ -10,7 +10,8 @@ use quorate_wire::{ClientId, Principal};
 use super::late::{Debts, Owed};
 use super::lists::Lists;
 use super::{optimistic_digest, prepare_digest};
-use crate::access::Access;
+use crate::access::ACCESS;
+use crate::admission::Access;
 use crate::cert::{PrepareCert, WriteCert};
 use crate::crypto::{Crypto, Signature, Statement};
 use crate::message::encoding::{put_signature, put_wcert, signature, value, wcert};
@@ -105,7 +106,7 @@ impl Server {
         };
         Self {
             variant,
-            access: Access::default(),
+            access: Access::new(me, Arc::clone(&settings)),
             objects: BTreeMap::new(),
             repair: Repair::new(me, Arc::clone(&settings), past == Past::Lost),
             debts: Debts::default(),
@@ -117,8 +118,22 @@ impl Server {
     fn message(&mut self, message: &Message, mut at: Handling<'_>) {
         let object = message.object;
         let from = at.from;
-        let result = match &message.body {
-            Body::ReadTs { .. } | Body::BcRead { .. } if !self.settings.rules.may_read(from, &object) => {
+        let result =
+            if let Some(result) = self.access.message(from, (object, &message.body), at.crypto, at.out) {
+                result
+            } else {
+                self.about(message, &mut at)
+            };
+        if let Err(reason) = result {
+            at.out.reject(from, reason);
+        }
+    }
+
+    /// A message about an object.
+    fn about(&mut self, message: &Message, at: &mut Handling<'_>) -> Result<(), Reject> {
+        let (object, from) = (message.object, at.from);
+        match &message.body {
+            Body::ReadTs { .. } | Body::BcRead { .. } if !self.access.may_read(from, &object) => {
                 Err(Reject::NotAllowed)
             }
             Body::ReadTs { op, nonce } => {
@@ -127,15 +142,15 @@ impl Server {
                 Ok(())
             }
             Body::BcRead { op, nonce } => {
-                self.read(*op, *nonce, &mut at);
+                self.read(*op, *nonce, at);
                 Ok(())
             }
-            Body::Prepare { op, request, auth } => self.prepare(*op, request, auth.as_ref(), &mut at),
+            Body::Prepare { op, request, auth } => self.prepare(*op, request, auth.as_ref(), at),
             Body::ReadTsPrep { op, nonce, request, auth } if self.variant.is_optimized() => {
-                self.prepare_optimistically(*op, *nonce, request, auth.as_ref(), &mut at)
+                self.prepare_optimistically(*op, *nonce, request, auth.as_ref(), at)
             }
-            Body::Write { op, value, pcert } => self.write(*op, value, pcert, &mut at),
-            Body::Complete { wcert } => self.completed(wcert, &mut at),
+            Body::Write { op, value, pcert } => self.write(*op, value, pcert, at),
+            Body::Complete { wcert } => self.completed(wcert, at),
             Body::Pull if matches!(from, Principal::Replica(_)) => {
                 let list = self.objects.range(object..).map(|(object, held)| Copy {
                     object: *object,
@@ -148,11 +163,8 @@ impl Server {
                 at.out.send(from, object, copies(list));
                 Ok(())
             }
-            Body::Copies { items, more } => self.copies(items, *more, &mut at),
+            Body::Copies { items, more } => self.copies(items, *more, at),
             _ => Err(Reject::NotExpected),
-        };
-        if let Err(reason) = result {
-            at.out.reject(from, reason);
         }
     }
 
@@ -211,7 +223,7 @@ impl Server {
         };
         // A server is no client: the numbers of clients and servers are one range.
         let authentic = authentic && client.replica().is_none();
-        let may = self.access.may_write(client, &at.object, &self.settings.rules);
+        let may = self.access.may_write(client, &at.object);
         if !authentic || !(may || self.settings.wrong(Mutant::RightsIgnored)) {
             return Err(Reject::NotAllowed);
         }
@@ -425,7 +437,11 @@ impl Server {
 impl Process for Server {
     fn step(&mut self, _now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
         match input {
-            Input::Start => self.repair.start(out),
+            Input::Start => {
+                self.repair.start(out);
+                self.access.compare(out);
+            }
+            Input::Timer(Timer::Access) => self.access.compare(out),
             Input::Timer(Timer::Repair) => self.repair.again(out),
             Input::Timer(Timer::Late) => self.sign_late(crypto, out),
             Input::Access { client, allowed } => self.access.set(client, allowed),
@@ -440,15 +456,22 @@ impl Process for Server {
     fn crash(&mut self) {
         self.debts.clear();
         self.repair.crash();
+        self.access.crash();
     }
 
     fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        if *object == ACCESS {
+            return self.access.save(out);
+        }
         let Some(held) = self.objects.get(object) else { return false };
         held.save(out);
         true
     }
 
     fn load(&mut self, object: ObjectId, saved: &[u8]) -> Decoded<()> {
+        if object == ACCESS {
+            return self.access.load(saved);
+        }
         let limit = self.settings.limits.clients;
         self.objects.insert(object, Object::load(saved, limit)?);
         Ok(())
@@ -464,5 +487,13 @@ impl Process for Server {
 
     fn objects(&self) -> usize {
         self.objects.len()
+    }
+
+    fn may_read(&self, from: Principal, object: &ObjectId) -> bool {
+        self.access.may_read(from, object)
+    }
+
+    fn access_number(&self) -> u64 {
+        self.access.number()
     }
 }

@@ -9,6 +9,7 @@ use quorate_wire::ClientId;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 
 use super::{Body, Copy, Message, Op, OptimisticRequest, Predecessor, PrepareRequest, Proof, Rid};
+use crate::access::SignedList;
 use crate::cert::{Evidence, PrepareCert, WriteCert};
 use crate::crypto::Signature;
 use crate::version::{ObjectId, VALUE_MAX, Value, Version};
@@ -112,6 +113,11 @@ impl Message {
                 items.iter().for_each(|item| item.encode(w));
                 w.u8(u8::from(*more));
             }
+            Body::Access { signed } => signed.encode(w),
+            Body::AccessRank { number, digest } => {
+                w.u64(*number);
+                w.digest(digest);
+            }
         }
     }
 
@@ -208,6 +214,8 @@ impl Body {
                 }
                 Self::Copies { items: items.into(), more: r.bool()? }
             }
+            100 => Self::Access { signed: Arc::new(SignedList::decode(r)?) },
+            101 => Self::AccessRank { number: r.u64()?, digest: r.digest()? },
             other => return Err(DecodeError::UnknownKind(other)),
         })
     }
@@ -230,7 +238,7 @@ impl PrepareRequest {
         put_wcert(w, self.own.as_ref());
     }
 
-    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
         Ok(Self {
             client: ClientId(r.u64()?),
             predecessor: if r.bool()? {
@@ -253,7 +261,7 @@ impl OptimisticRequest {
         put_wcert(w, self.predecessor.as_ref());
     }
 
-    fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
         Ok(Self {
             client: ClientId(r.u64()?),
             digest: r.digest()?,
@@ -287,13 +295,13 @@ impl Copy {
     }
 }
 
-fn put_op(w: &mut Writer<'_>, op: Op) {
+pub(crate) fn put_op(w: &mut Writer<'_>, op: Op) {
     w.u32(op.incarnation);
     w.u64(op.number);
     w.u8(op.phase);
 }
 
-fn op(r: &mut Reader<'_>) -> Decoded<Op> {
+pub(crate) fn op(r: &mut Reader<'_>) -> Decoded<Op> {
     Ok(Op { incarnation: r.u32()?, number: r.u64()?, phase: r.u8()? })
 }
 

@@ -10,7 +10,9 @@ use quorate_wire::codec::Decoded;
 use super::claims::Claims;
 use super::listeners::Listeners;
 use super::relay::Relay;
-use crate::access::Access;
+use super::store::{Sender, Store, acknowledge};
+use crate::access::ACCESS;
+use crate::admission::Access;
 use crate::crypto::{Crypto, Statement};
 use crate::message::{Body, Copy, Message, Op, Proof, Rid};
 use crate::mutants::Mutant;
@@ -59,23 +61,6 @@ impl Object {
     }
 }
 
-/// A store, from wherever it came.
-struct Store<'a> {
-    object: ObjectId,
-    version: Version,
-    value: &'a Value,
-    proof: &'a Proof,
-}
-
-/// Whom a store is acknowledged to.
-#[derive(Clone, Copy)]
-enum Sender {
-    Client(Principal, Op),
-    Peer(ServerId),
-    /// Several peers, or a list of one: nobody waits for it.
-    Peers,
-}
-
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -93,7 +78,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lost: bool) -> Self {
         Self {
-            access: Access::default(),
+            access: Access::new(me, Arc::clone(&settings)),
             objects: BTreeMap::new(),
             relay: Relay::new(me, Arc::clone(&settings)),
             repair: Repair::new(me, Arc::clone(&settings), lost),
@@ -116,8 +101,11 @@ impl Server {
         out: &mut Out,
     ) {
         let object = message.object;
+        if let Some(result) = self.access.message(from, (object, &message.body), crypto, out) {
+            return result.unwrap_or_else(|reason| out.reject(from, reason));
+        }
         match &message.body {
-            Body::Qts { .. } | Body::Read { .. } if !self.settings.rules.may_read(from, &object) => {
+            Body::Qts { .. } | Body::Read { .. } if !self.access.may_read(from, &object) => {
                 out.reject(from, Reject::NotAllowed);
             }
             Body::Qts { op } => {
@@ -142,7 +130,7 @@ impl Server {
                 let Principal::Replica(peer) = from else {
                     return out.reject(from, Reject::NotExpected);
                 };
-                let may = || self.access.may_write(version.client, &object, &self.settings.rules);
+                let may = || self.access.may_write(version.client, &object);
                 if self.settings.wrong(Mutant::AccessOnRelays) && !may() {
                     return;
                 }
@@ -194,7 +182,7 @@ impl Server {
         let Principal::Client(client) = from else { return out.reject(from, Reject::NotExpected) };
         let Store { object, version, value, .. } = *store;
         let rules = &self.settings.rules;
-        let (sender, may) = (Sender::Client(from, op), self.access.may_write(client, &object, rules));
+        let (sender, may) = (Sender::Client(from, op), self.access.may_write(client, &object));
         let own = version.client == client;
         if !back || self.is_f() {
             if own && may {
@@ -417,6 +405,7 @@ impl Server {
 
     fn start(&mut self, out: &mut Out) {
         self.repair.start(out);
+        self.access.compare(out);
         // What was relayed before a crash may have been lost with it (§5).
         if self.is_f() && !self.settings.wrong(Mutant::NoRelayAfterRestart) {
             for (object, held) in &self.objects {
@@ -425,14 +414,6 @@ impl Server {
                 }
             }
         }
-    }
-}
-
-fn acknowledge(sender: Sender, object: ObjectId, version: Version, facks: bool, out: &mut Out) {
-    match sender {
-        Sender::Client(from, op) => out.send(from, object, Body::Ack { op, version }),
-        Sender::Peer(peer) if facks => out.send(peer, object, Body::Fack { version }),
-        Sender::Peer(_) | Sender::Peers => {}
     }
 }
 
@@ -451,6 +432,7 @@ impl Process for Server {
         match input {
             Input::Start => self.start(out),
             Input::Message { from, message } => self.message(now, from, message, crypto, out),
+            Input::Timer(Timer::Access) => self.access.compare(out),
             Input::Timer(Timer::Leases) => self.expire(now, out),
             Input::Timer(Timer::Relays) => self.relay.again(out),
             Input::Timer(Timer::Repair) => self.repair.again(out),
@@ -467,17 +449,24 @@ impl Process for Server {
         }
         self.relay.crash();
         self.repair.crash();
+        self.access.crash();
         self.claims.crash();
         self.answers.clear();
     }
 
     fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        if *object == ACCESS {
+            return self.access.save(out);
+        }
         let Some(held) = self.objects.get(object) else { return false };
         saved::put(held.version, &held.value, &held.proof, out);
         true
     }
 
     fn load(&mut self, object: ObjectId, bytes: &[u8]) -> Decoded<()> {
+        if object == ACCESS {
+            return self.access.load(bytes);
+        }
         let (version, value, proof) = saved::take(bytes)?;
         self.objects.insert(object, Object { version, value, proof, ..Object::default() });
         Ok(())
@@ -493,5 +482,13 @@ impl Process for Server {
 
     fn objects(&self) -> usize {
         self.objects.len()
+    }
+
+    fn may_read(&self, from: Principal, object: &ObjectId) -> bool {
+        self.access.may_read(from, object)
+    }
+
+    fn access_number(&self) -> u64 {
+        self.access.number()
     }
 }

@@ -8,7 +8,8 @@ use quorate_wire::Principal;
 use quorate_wire::codec::Decoded;
 
 use super::judge;
-use crate::access::Access;
+use crate::access::ACCESS;
+use crate::admission::Access;
 use crate::crypto::Crypto;
 use crate::message::{Body, Copy, Message, Op, Proof};
 use crate::mutants::Mutant;
@@ -45,14 +46,18 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(me: ServerId, settings: Arc<Settings>, lost: bool) -> Self {
         let repair = Repair::new(me, Arc::clone(&settings), lost);
-        Self { settings, access: Access::default(), objects: BTreeMap::new(), repair }
+        let access = Access::new(me, Arc::clone(&settings));
+        Self { settings, access, objects: BTreeMap::new(), repair }
     }
 
     fn message(&mut self, from: Principal, message: &Message, crypto: &mut dyn Crypto, out: &mut Out) {
         let object = message.object;
+        if let Some(result) = self.access.message(from, (object, &message.body), crypto, out) {
+            return result.unwrap_or_else(|reason| out.reject(from, reason));
+        }
         let held = self.objects.get(&object);
         match &message.body {
-            Body::Qts { .. } | Body::Rd { .. } if !self.settings.rules.may_read(from, &object) => {
+            Body::Qts { .. } | Body::Rd { .. } if !self.access.may_read(from, &object) => {
                 out.reject(from, Reject::NotAllowed);
             }
             Body::Qts { op } => {
@@ -107,9 +112,7 @@ impl Server {
         let own = Principal::from(version.client) == from;
         let listed = !back || self.settings.wrong(Mutant::AccessOnRelays);
         let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
-        if (!back && !own)
-            || (listed && !self.access.may_write(version.client, &object, &self.settings.rules))
-        {
+        if (!back && !own) || (listed && !self.access.may_write(version.client, &object)) {
             return out.reject(from, Reject::NotAllowed);
         }
         match self.install(store, crypto) {
@@ -151,7 +154,11 @@ impl Server {
 impl Process for Server {
     fn step(&mut self, _now: u64, input: Input<'_>, crypto: &mut dyn Crypto, out: &mut Out) {
         match input {
-            Input::Start => self.repair.start(out),
+            Input::Start => {
+                self.repair.start(out);
+                self.access.compare(out);
+            }
+            Input::Timer(Timer::Access) => self.access.compare(out),
             Input::Timer(Timer::Repair) => self.repair.again(out),
             Input::Access { client, allowed } => self.access.set(client, allowed),
             Input::Message { from, message } => self.message(from, message, crypto, out),
@@ -161,15 +168,22 @@ impl Process for Server {
 
     fn crash(&mut self) {
         self.repair.crash();
+        self.access.crash();
     }
 
     fn save(&self, object: &ObjectId, out: &mut Vec<u8>) -> bool {
+        if *object == ACCESS {
+            return self.access.save(out);
+        }
         let Some(held) = self.objects.get(object) else { return false };
         saved::put(held.version, &held.value, &held.proof, out);
         true
     }
 
     fn load(&mut self, object: ObjectId, bytes: &[u8]) -> Decoded<()> {
+        if object == ACCESS {
+            return self.access.load(bytes);
+        }
         let (version, value, proof) = saved::take(bytes)?;
         self.objects.insert(object, Object { version, value, proof });
         Ok(())
@@ -185,5 +199,13 @@ impl Process for Server {
 
     fn objects(&self) -> usize {
         self.objects.len()
+    }
+
+    fn may_read(&self, from: Principal, object: &ObjectId) -> bool {
+        self.access.may_read(from, object)
+    }
+
+    fn access_number(&self) -> u64 {
+        self.access.number()
     }
 }

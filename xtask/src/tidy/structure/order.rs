@@ -70,14 +70,16 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "quorum",
         &[
-            "access channel mutants thresholds version",
-            "crypto settings",
+            "channel mutants thresholds version",
+            "crypto",
+            "access",
+            "settings",
             "cert",
             "message",
             "saved step",
-            "engine repair",
+            "admission engine repair",
             "bftbc phalanx",
-            "minimal",
+            "accusation minimal",
         ],
     ),
     (
@@ -87,7 +89,7 @@ const ORDERS: &[(&str, Order)] = &[
             "checker keys model network",
             "hand machines profile",
             "guest rogue",
-            "client_profile",
+            "administrator client_profile unlisted",
             "lab scenario",
             "cell world",
             "swarm",
@@ -142,7 +144,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "quorum-node",
         &[
-            "config crypto envelope lie store suspicion watchers",
+            "config crypto envelope evidence lie store suspicion watchers",
             "note",
             "drive init link",
             "core server",

@@ -18,7 +18,7 @@ struct Watched {
     server: Server,
     client: Secrets,
     peer: Secrets,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// Returns a server that lies like this. `host` is the last but two of its address, one for each call.
@@ -38,7 +38,7 @@ fn server(host: u8, protocol: Protocol, lie: Option<Lie>) -> Watched {
     let mut server = Server::open(&server_dir(&dir.0, ReplicaId(0)), lie, Carrier::Udp).unwrap();
     server.turn(1).unwrap();
     server.around.held.clear();
-    Watched { server, client, peer, _dir: dir }
+    Watched { server, client, peer, dir }
 }
 
 impl Watched {
@@ -157,4 +157,31 @@ fn a_server_notes_what_its_peer_relays() {
     watched.server.note(1, client_identity(0), &Note::Suspect(told));
     let noted = Suspicion { witness: client_identity(0).key_holder(), ..told };
     assert_eq!(watched.server.state(1).suspicions[0], noted, "the witness is the sender");
+}
+
+/// §15: a client that signs two versions with one counter is proved to have done so, and the proof outlives the server.
+#[test]
+fn a_client_that_signs_twice_leaves_evidence() {
+    let mut watched = server(89, Protocol::MinimalF, None);
+    // In the order of their versions: what is at or below the version that a server holds is not verified.
+    let mut values = [&b"one"[..], b"two", b"three"];
+    values.sort_unstable_by_key(|value| value_digest(value));
+    for value in values {
+        let version = Version { val: 1, client: client_identity(0).as_client(), digest: value_digest(value) };
+        let signature = Some(watched.client.sign(&object(), &Statement::Written(version)));
+        let proof = Proof { signature, evidence: None };
+        watched.asked(Body::Store { op: OP, version, value: value.into(), proof, write_back: false });
+        watched.server.settle(1).unwrap();
+    }
+    watched.server.note(1, client_identity(1), &Note::AskEvidence(0));
+    let Some((_, Note::Evidence(0, 1, said))) = watched.server.around.notes.pop() else {
+        panic!("{:?}", watched.server.around.notes)
+    };
+    let dir = server_dir(&watched.dir.0, ReplicaId(0));
+    let members = quorate_node::members::Members::read(&dir.join("cluster.toml")).unwrap();
+    let public = crate::evidence::Public::new(&members, 1).unwrap();
+    assert!(public.holds(&said[0]) && said[0].accused == client_identity(0));
+    drop(watched.server);
+    let server = Server::open(&dir, None, Carrier::Udp).unwrap();
+    assert_eq!(server.around.evidence.part(0), (1, said));
 }
