@@ -11,7 +11,7 @@ use crate::echo::{self, Way};
 use crate::effort::Settings;
 use crate::figures::{median, ratio};
 use crate::load::{self, Clients, Load, Op, Sample, Until};
-use crate::processes::{self, Part};
+use crate::processes::{self, Part, REPLICA_CORES};
 use crate::report::Row;
 use crate::setup::{Common, Setup, free_addresses};
 use crate::unreplicated::{self, Seal};
@@ -51,8 +51,7 @@ impl Wait {
     }
 }
 
-/// The cores of the replicas in order, of the client and of the other server.
-const REPLICA_CORES: [usize; 4] = [1, 0, 0, 1];
+/// The cores of the client and of the other server.
 const CLIENT_CORE: usize = 0;
 const SERVER_CORE: usize = 1;
 

@@ -4,6 +4,7 @@
 //! client --TCP--> gateway --UDP--> four replicas      bfs, bfs-strict, bfs-ro-lookup
 //!        --TCP--> gateway with the service in it      bfs-nr
 //!        --TCP--> ganesha.nfsd                        VFS on the disk, VFS on tmpfs, MEM
+//!        --TCP--> gateway --UDP--> four replicas      BASE-FS, CBASE-FS (`replica`), some with a `store` each
 //! ```
 //!
 //! The client is part of this process (`client`). It needs no root, is the same for all arms, and caches nothing. So each
@@ -15,7 +16,9 @@ mod ganesha;
 pub mod iozone;
 pub mod micro;
 pub mod postmark;
+pub(crate) mod replica;
 pub(crate) mod servers;
+pub(crate) mod store;
 
 /// The note below every table.
 pub(crate) const CONDITIONS: &str = "bfs: four replicas and a gateway, bfs-nr: a gateway with the service in it, all on \

@@ -89,6 +89,12 @@ const REPLICATION: &[Experiment] = &[
     cbase::scale::EXPERIMENT,
     cbase::cpu::EXPERIMENT,
     cbase::tracking::EXPERIMENT,
+    cbase::mixed::EXPERIMENT,
+    cbase::paging::EXPERIMENT,
+    cbase::fs::EXPERIMENT,
+    cbase::iozone::EXPERIMENT,
+    cbase::postmark::EXPERIMENT,
+    cbase::andrew::EXPERIMENT,
 ];
 
 /// Every experiment.
@@ -122,6 +128,10 @@ pub fn child(arguments: &[String]) -> Result<()> {
         }
         Some((name, rest)) if *name == attacks::PART => attacks::attacker::run(rest),
         Some((name, _)) if *name == busy::LOOP => busy::endless_loop(),
+        Some((name, [dir, wait_us, store])) if *name == files::replica::ROLE => {
+            files::replica::run(dir, wait_us, store)
+        }
+        Some((name, [path, pace_us])) if *name == files::store::ROLE => files::store::run(path, pace_us),
         Some(_) => {
             processes::settle()?;
             arms::child(&words)

@@ -64,9 +64,13 @@ impl Nodes {
         let nodes = Self { dir, ip, replicas: Vec::new(), doors: Vec::new() };
         let mut cluster = NewCluster::local(1);
         cluster.hosts = vec![Host { ip, port: None }];
-        cluster.clients = 2;
+        cluster.clients = 3;
         cluster.service = service;
-        cluster.chosen = settings.iter().map(|(key, value)| (*key, format!("\"{value}\""))).collect();
+        let quoted = |value: &str| {
+            let is_plain = value.parse::<u64>().is_ok() || value.parse::<bool>().is_ok();
+            if is_plain { value.to_owned() } else { format!("\"{value}\"") }
+        };
+        cluster.chosen = settings.iter().map(|(key, value)| (*key, quoted(value))).collect();
         cluster.make(&nodes.dir.join("cluster")).map_err(|trouble| anyhow!("{trouble}"))?;
         Ok(nodes)
     }
@@ -77,6 +81,13 @@ impl Nodes {
             let child = self.spawn(id, &[])?;
             self.replicas.push(Some(child));
         }
+        Ok(())
+    }
+
+    /// Starts the next replica with a command of its own.
+    pub(crate) fn start_replica(&mut self, command: Command) -> Result<()> {
+        let child = self.spawn_as(self.replicas.len(), command)?;
+        self.replicas.push(Some(child));
         Ok(())
     }
 
@@ -105,9 +116,14 @@ impl Nodes {
         Ok(address)
     }
 
+    /// Returns the directory of the cluster.
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.dir.join("cluster")
+    }
+
     /// Returns the directory of a node.
     pub(crate) fn node(&self, name: &str) -> PathBuf {
-        self.dir.join("cluster").join(name)
+        self.cluster().join(name)
     }
 
     /// Returns a replica's log so far.
@@ -116,23 +132,26 @@ impl Nodes {
     }
 
     fn spawn(&self, id: usize, arguments: &[&str]) -> Result<Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["replica", "--dir"]).arg(self.node(&format!("replica-{id}"))).args(arguments);
+        self.spawn_as(id, command)
+    }
+
+    fn spawn_as(&self, id: usize, mut command: Command) -> Result<Child> {
         let log: File =
             OpenOptions::new().create(true).append(true).open(self.dir.join(format!("r{id}.log")))?;
-        let child = Command::new(std::env::current_exe()?)
-            .args(["replica", "--dir"])
-            .arg(self.node(&format!("replica-{id}")))
-            .args(arguments)
-            .env("QUORATE_LOG", "info")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
-        child.with_context(|| format!("r{id} does not start"))
+        let command = command.env("QUORATE_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(log).spawn().with_context(|| format!("r{id} does not start"))
     }
 
     /// Starts the process of the clients.
     pub(crate) fn host(&self) -> Result<Part> {
-        let dir = self.node("client-0").display().to_string();
+        self.host_of(0)
+    }
+
+    /// Starts a process of the clients of client `number`.
+    pub(crate) fn host_of(&self, number: u16) -> Result<Part> {
+        let dir = self.node(&format!("client-{number}")).display().to_string();
         Part::start_anywhere(&["node-client".to_owned(), dir])
     }
 

@@ -14,6 +14,9 @@ use nix::unistd::Pid;
 /// The arguments that run a part of an experiment: see [`child`](crate::child).
 pub const CHILD: [&str; 2] = ["bench", "child"];
 
+/// The cores of the replicas, in order.
+pub(crate) const REPLICA_CORES: [usize; 4] = [1, 0, 0, 1];
+
 /// The nice level that measured processes ask for.
 const NICE: &str = "-15";
 
@@ -22,6 +25,19 @@ pub(crate) fn nice_level() -> &'static str {
     let tried = Command::new("nice").args(["-n", NICE, "true"]).output();
     // `nice` continues with a warning if it may not.
     if tried.is_ok_and(|output| output.status.success() && output.stderr.is_empty()) { NICE } else { "0" }
+}
+
+/// Returns a core that the machine has.
+fn existing(core: usize) -> String {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    (core % cores).to_string()
+}
+
+/// Returns the command for a part of an experiment on one core, at the usual nice level.
+pub(crate) fn command(core: usize, arguments: &[String]) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(CHILD).args(arguments).env(CORE, existing(core));
+    Ok(command)
 }
 
 /// A process of an experiment. It is killed when this is dropped.
@@ -36,8 +52,7 @@ pub(crate) struct Part {
 impl Part {
     /// Starts this program for a part of an experiment, on one core, and waits until it is ready.
     pub(crate) fn start(core: usize, arguments: &[String]) -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-        Self::start_on(&(core % cores).to_string(), arguments)
+        Self::start_on(&existing(core), arguments)
     }
 
     /// The same, on any free core.

@@ -136,6 +136,9 @@ pub struct Row {
     /// Time until a healed replica takes part again, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back_ms: Option<f64>,
+    /// The share of the time in which the disk of a store was busy, in percent: the mean of the stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_percent: Option<f64>,
     /// Operations per second before the fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_ops_per_s: Option<f64>,
@@ -330,6 +333,7 @@ const COLUMNS: &[Column] = &[
     ("client us/op", |row| row.client_us.map(|v| format!("{v:.1}"))),
     ("client sleeps/op", |row| row.client_sleeps.map(|v| format!("{v:.2}"))),
     ("s", |row| row.seconds.map(|v| format!("{v:.3}"))),
+    ("store busy %", |row| row.store_percent.map(|v| format!("{v:.0}"))),
     ("gap ms", |row| row.gap_ms.map(|v| format!("{v:.0}"))),
     ("back ms", |row| row.back_ms.map(|v| format!("{v:.0}"))),
     ("before op/s", |row| row.before_ops_per_s.map(|v| format!("{v:.0}"))),

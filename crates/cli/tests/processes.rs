@@ -5,6 +5,8 @@
 
 #[path = "processes/demo.rs"]
 mod demo;
+#[path = "processes/engines.rs"]
+mod engines;
 #[path = "processes/files.rs"]
 mod files;
 #[path = "processes/gateway.rs"]

@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 
+use super::live::{self, LONG_US, Live};
 use super::{BASE, Curve, is_near, of, peak, throughput};
 use crate::arms::Place;
 use crate::effort::Settings;
@@ -22,9 +23,13 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// How long an operation waits, and operations a second that one worker can do.
-const WAIT_US: u32 = 20_000;
+/// Operations a second that one worker can do: each waits 20 ms.
 const EACH: f64 = 50.0;
+/// The clusters that are asked for their status.
+const LIVE: [live::Settings; 2] = [
+    ("status, 1 worker", &[("tentative", "false")]),
+    ("status, 128 workers", &[("tentative", "false"), ("workers", "128")]),
+];
 /// Number of client processes: the clients hardly work.
 const HOSTS: usize = 1;
 /// Maximum number of clients of a process.
@@ -84,8 +89,17 @@ fn run(settings: Settings) -> Result<Report> {
     let curves: Vec<Curve> = [base].into_iter().chain(curves).collect();
     let machine = Machine::look(Place::Free(HOSTS).in_words());
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.source, machine);
-    report.rows = throughput(settings, &curves, (Op::waiting(WAIT_US), HOSTS), (repeats, ms))?;
+    report.rows = throughput(settings, &curves, (Op::waiting(LONG_US), HOSTS), (repeats, ms))?;
     report.shapes = shapes(&report.rows);
+    for arm in LIVE {
+        let (row, shape) = Live::start(arm)?.ask(settings.effort.of(5_000, 2_000, 60))?;
+        report.rows.push(row);
+        report.shapes.push(shape);
+    }
+    report.notes.push(
+        "status: a statement of each of four replicas, with replicas and clients as in production, and tentative off"
+            .to_owned(),
+    );
     report.notes.push(format!(
         "{ms} ms a point; each operation waits 20 ms at each replica before its reply; BASE: one worker, tentative on; all \
          other arms: tentative off; with buckets: {WORKERS} workers, and the rules assign requests to buckets in turn; the \

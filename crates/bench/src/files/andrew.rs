@@ -38,7 +38,7 @@ const FILE_BYTES: (usize, usize) = (500, 5_500);
 const HEADERS: usize = 8;
 const COMPILES: Duration = Duration::from_millis(10);
 const OBJECT_BYTES: usize = 6_000;
-const PROGRAM_BYTES: usize = 100_000;
+pub(crate) const PROGRAM_BYTES: usize = 100_000;
 /// Maximum size of a READ or WRITE, in bytes.
 const SIZE: usize = 32 << 10;
 /// The time that BFS may take, divided by that of the unreplicated service.
@@ -185,19 +185,20 @@ impl Work<'_> {
 
 /// The result of a repeat: the time of each phase, and the time of computing, in seconds.
 #[derive(Clone, Debug, Default)]
-struct Sample {
+pub(crate) struct Sample {
     seconds: [f64; PHASES.len()],
-    computed_s: f64,
-    delayed: u64,
+    pub(crate) computed_s: f64,
+    pub(crate) delayed: u64,
 }
 
 impl Sample {
-    fn total(&self) -> f64 {
+    pub(crate) fn total(&self) -> f64 {
         self.seconds.iter().sum()
     }
 }
 
-fn measure(server: &Server, copies: usize, data: &[u8]) -> Result<Sample> {
+/// Runs the phases, each over all copies. `data` has at least [`PROGRAM_BYTES`].
+pub(crate) fn measure(server: &Server, copies: usize, data: &[u8]) -> Result<Sample> {
     let mut client = Nfs::mount(&server.place)?;
     let root = client.root().clone();
     let dir = client.mkdir(&root, "andrew")?;

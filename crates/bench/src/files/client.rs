@@ -29,8 +29,9 @@ const REPLY_BYTES_MAX: usize = 4 << 20;
 /// How long a call may take, and how long to wait after JUKEBOX.
 const PATIENCE: Duration = Duration::from_secs(60);
 const JUKEBOX: Duration = Duration::from_millis(10);
-/// The distance between the first call numbers of two connections.
-const CALLS_EACH: u32 = 1 << 24;
+/// The distance between the first call numbers of two connections. There are thousands of connections in an experiment: a
+/// server answers a call from its cache if it has seen its number and its content.
+const CALLS_EACH: u32 = 1 << 20;
 
 /// A file handle.
 pub(crate) type Handle = Vec<u8>;
@@ -45,6 +46,11 @@ pub(crate) struct Nfs {
     /// Calls that were repeated because the server answered JUKEBOX.
     delayed: u64,
     record: Vec<u8>,
+}
+
+/// Returns the number of the first call of a connection.
+fn first_call(connection: u32) -> u32 {
+    connection.wrapping_mul(CALLS_EACH) ^ std::process::id()
 }
 
 fn dial(address: SocketAddr) -> Result<BufReader<TcpStream>> {
@@ -95,8 +101,8 @@ impl Nfs {
     /// Mounts.
     pub(crate) fn mount(place: &Place) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(CALLS_EACH);
-        let mut calls = Calls::new("quorate-bench", 0, 0, &[], number ^ std::process::id());
+        let first = first_call(NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut calls = Calls::new("quorate-bench", 0, 0, &[], first);
         let mut record = Vec::new();
         let reply = exchange(&mut dial(place.mount)?, &mut record, &calls.mount(&place.export))?;
         let root = mount_reply(&reply)?;
@@ -234,4 +240,18 @@ fn at<'a>(dir: &'a [u8], name: &'a str) -> DirOp<'a> {
 /// Returns the status in an accepted reply: after six words, because our servers and Ganesha send no verifier.
 fn stat(reply: &[u8]) -> Option<u32> {
     reply.get(24..28)?.first_chunk().map(|word| u32::from_be_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The 257th connection began with the numbers of the first. Its CREATE got the old reply, with a stale handle.
+    #[test]
+    fn a_later_connection_repeats_no_numbers_of_an_earlier_one() {
+        let firsts: BTreeSet<u32> = (0..4096).map(first_call).collect();
+        assert_eq!(firsts.len(), 4096);
+    }
 }

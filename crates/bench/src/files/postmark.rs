@@ -28,10 +28,21 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
-/// The paper's files: 512 bytes to 16 KB.
-const FILE_BYTES: (usize, usize) = (512, 16 << 10);
-/// What an append adds at most, as `postmark` has it.
-const APPEND_BYTES: usize = 16 << 10;
+/// The mix of the transactions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    /// The least and the largest size of a new file, in bytes.
+    pub(crate) file_bytes: (usize, usize),
+    /// What an append adds at most.
+    pub(crate) append_bytes: usize,
+    /// The number of transactions that read, and of how many; the others append.
+    pub(crate) reads: (usize, usize),
+    /// The client has no file in its cache: it reads from the server.
+    pub(crate) is_cold: bool,
+}
+
+/// The paper's files: 512 bytes to 16 KB. An append adds as much as `postmark` has it.
+const MIX: Mix = Mix { file_bytes: (512, 16 << 10), append_bytes: 16 << 10, reads: (1, 2), is_cold: false };
 /// The number of openings out of 8 in which the client asks for the rights: 37.8 thousand times in 99.8 thousand.
 const ACCESS_OF_8: usize = 3;
 /// Maximum number of bytes of a WRITE.
@@ -69,13 +80,15 @@ struct Load<'a> {
     made: usize,
     chance: Chance,
     data: &'a [u8],
+    mix: Mix,
 }
 
 impl Load<'_> {
     fn create(&mut self) -> Result<()> {
         let name = format!("{:08}", self.made);
         self.made += 1;
-        let bytes = FILE_BYTES.0 + self.chance.below(FILE_BYTES.1 - FILE_BYTES.0 + 1);
+        let (least, most) = self.mix.file_bytes;
+        let bytes = least + self.chance.below(most - least + 1);
         let handle = self.client.create(&self.dir, &name)?;
         self.client.write(&handle, 0, self.data.get(..bytes).unwrap_or_default(), WSIZE)?;
         self.files.push(File { name, handle, bytes: u64::try_from(bytes)? });
@@ -89,7 +102,8 @@ impl Load<'_> {
 
     fn transaction(&mut self) -> Result<()> {
         let chosen = self.chance.below(self.files.len());
-        let (appends, bytes) = (self.chance.below(2) == 1, 1 + self.chance.below(APPEND_BYTES));
+        let Mix { append_bytes, reads: (reads, of), is_cold, .. } = self.mix;
+        let (appends, bytes) = (self.chance.below(of) >= reads, 1 + self.chance.below(append_bytes));
         let asks = self.chance.below(8) < ACCESS_OF_8;
         let file = self.files.get_mut(chosen).context("there is no file")?;
         self.client.getattr(&file.handle)?;
@@ -100,6 +114,11 @@ impl Load<'_> {
             let data = self.data.get(..bytes).unwrap_or_default();
             self.client.write(&file.handle, file.bytes, data, WSIZE)?;
             file.bytes += u64::try_from(bytes)?;
+        } else if is_cold {
+            let mut at = 0;
+            while at < file.bytes {
+                at += u64::try_from(self.client.read(&file.handle, at, u32::try_from(WSIZE)?)?)?;
+            }
         }
         // At least one file is kept for the next transaction.
         if self.chance.below(2) == 1 || self.files.len() < 2 { self.create() } else { self.remove() }
@@ -108,18 +127,28 @@ impl Load<'_> {
 
 /// The result of a repeat.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    per_s: f64,
+pub(crate) struct Sample {
+    pub(crate) per_s: f64,
     per_core_s: f64,
-    delayed: u64,
+    pub(crate) delayed: u64,
 }
 
-/// Runs the load. Only the transactions are timed, as in `postmark`.
-fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Result<Sample> {
+/// The amount of a load: files at the start, and transactions.
+pub(crate) type Amount = (usize, u64);
+
+/// Runs the load of client `number`, in a directory of its own. Only the transactions are timed, as in `postmark`.
+pub(crate) fn measure(
+    server: &Server,
+    number: u64,
+    (files, transactions): Amount,
+    mix: Mix,
+    data: &[u8],
+) -> Result<Sample> {
     let mut client = Nfs::mount(&server.place)?;
-    let root = client.root().clone();
-    let dir = client.mkdir(&root, "postmark")?;
-    let mut load = Load { client, dir, files: Vec::new(), made: 0, chance: Chance::new(42), data };
+    let (root, name) = (client.root().clone(), format!("postmark-{number}"));
+    let dir = client.mkdir(&root, &name)?;
+    let mut load =
+        Load { client, dir, files: Vec::new(), made: 0, chance: Chance::new(42 + number), data, mix };
     for _ in 0..files {
         load.create()?;
     }
@@ -132,7 +161,7 @@ fn measure(server: &Server, files: usize, transactions: u64, data: &[u8]) -> Res
     while !load.files.is_empty() {
         load.remove()?;
     }
-    load.client.rmdir(&root, "postmark")?;
+    load.client.rmdir(&root, &name)?;
     let done = ratio(transactions, 1);
     Ok(Sample { per_s: done / seconds, per_core_s: done / spent_s, delayed: load.client.delayed() })
 }
@@ -144,14 +173,14 @@ fn run(settings: Settings) -> Result<Report> {
     let arms = if settings.effort == Effort::Tiny { FEW_ARMS } else { ARMS };
     let servers = servers::start_all(arms, &mut report.notes)?;
     let mut samples: Vec<Vec<Sample>> = servers.iter().map(|_| Vec::new()).collect();
-    let data = noise(FILE_BYTES.1.max(APPEND_BYTES));
+    let data = noise(MIX.file_bytes.1.max(MIX.append_bytes));
     for server in &servers {
-        measure(server, files / 10 + 2, transactions / 20 + 1, &data)
+        measure(server, 0, (files / 10 + 2, transactions / 20 + 1), MIX, &data)
             .with_context(|| format!("{} while warming up", server.name()))?;
     }
     for _ in 0..repeats {
         for (server, samples) in servers.iter().zip(&mut samples) {
-            let sample = measure(server, files, transactions, &data);
+            let sample = measure(server, 0, (files, transactions), MIX, &data);
             samples.push(sample.with_context(|| server.name())?);
         }
     }

@@ -1,6 +1,7 @@
 //! The arms of the file system's experiments: NFS servers on this machine, each with its own address.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use nix::sys::statfs::{
@@ -10,8 +11,9 @@ use quorate_node::settings::ServiceName;
 
 use super::client::{Nfs, Place};
 use super::ganesha::{Ganesha, Store};
+use super::{replica, store};
 use crate::nodes::{self, Nodes};
-use crate::processes;
+use crate::processes::{self, Part, REPLICA_CORES};
 use crate::report::Row;
 
 /// An arm.
@@ -23,7 +25,51 @@ pub(crate) enum Arm {
     Alone(Reads, &'static str),
     /// NFS-Ganesha.
     Ganesha(Where),
+    /// A cluster of the experiments on parallel execution.
+    Parallel(Replicas),
 }
+
+/// Four replicas of the file system behind a gateway, each pinned to a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    /// The name in a table.
+    pub(crate) name: &'static str,
+    /// Settings of the replicas.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
+    pub(crate) work: Work,
+}
+
+/// What a replica does for a call, beside executing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Nothing: the state is in memory.
+    Memory,
+    /// It waits after a WRITE, for this number of microseconds.
+    Waits(u32),
+    /// It writes each change to a store of its own, which needs this number of microseconds a record at least.
+    Store(u32),
+}
+
+impl Work {
+    fn name(self) -> String {
+        match self {
+            Self::Memory => "memory".to_owned(),
+            Self::Waits(us) => format!("waits {} ms", us / 1000),
+            Self::Store(0) => "store".to_owned(),
+            Self::Store(us) => format!("store, {} ms a record", us / 1000),
+        }
+    }
+}
+
+/// The settings of all clusters of the experiments on parallel execution, as in the paper: access times are kept, and so
+/// READ is ordered.
+const PARALLEL: [(&str, &str); 5] = [
+    ("fs_exports", "/(rw,no_root_squash)"),
+    ("fs_read_only", "getattr access"),
+    ("fs_atime", "strict"),
+    ("request_auth", "mac"),
+    ("piggyback", "false"),
+];
 
 /// Which calls are served without ordering, and when reading changes the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +116,14 @@ pub(crate) struct Server {
     system: &'static str,
     variant: String,
     parts: Parts,
+    /// The stores of its replicas.
+    stores: Mutex<Vec<Part>>,
 }
 
 impl Server {
     /// Starts a server and waits until it answers. None: it is not installed, and `notes` gets the reason.
     pub(crate) fn start(arm: Arm, notes: &mut Vec<String>) -> Result<Option<Self>> {
+        let mut stores = Vec::new();
         let (system, variant, parts, place) = match arm {
             Arm::Bfs(reads, durability) => {
                 let mut cluster = Nodes::make("bfs", ServiceName::FS, durability, &reads.settings())?;
@@ -110,8 +159,30 @@ impl Server {
                 }
                 ("ganesha", variant, Parts::Ganesha(ganesha), place)
             }
+            Arm::Parallel(Replicas { name, settings, work }) => {
+                let settings = [&PARALLEL, settings].concat();
+                let mut cluster = Nodes::make("cbase", ServiceName::FS, "memory", &settings)?;
+                for (id, core) in REPLICA_CORES.into_iter().enumerate() {
+                    let dir = cluster.node(&format!("replica-{id}"));
+                    let (wait_us, place) = match work {
+                        Work::Memory => (0, replica::NO_STORE.to_owned()),
+                        Work::Waits(us) => (us, replica::NO_STORE.to_owned()),
+                        Work::Store(pace_us) => {
+                            let path = dir.join("store").display().to_string();
+                            let words = [store::ROLE.to_owned(), path, pace_us.to_string()];
+                            stores.push(Part::start_anywhere(&words)?);
+                            (0, stores.last_mut().context("it was added")?.line()?)
+                        }
+                    };
+                    let dir = dir.display().to_string();
+                    let words = [replica::ROLE.to_owned(), dir, wait_us.to_string(), place];
+                    cluster.start_replica(processes::command(core, &words)?)?;
+                }
+                let address = cluster.open_nfs(&[])?;
+                (name, work.name(), Parts::Nodes(cluster), place(address))
+            }
         };
-        let server = Self { arm, place, system, variant, parts };
+        let server = Self { arm, place, system, variant, parts, stores: Mutex::new(stores) };
         Nfs::wait_for(&server.place, || true).with_context(|| server.name())?;
         Ok(Some(server))
     }
@@ -130,11 +201,18 @@ impl Server {
         pids.into_iter().map(processes::all_threads_ns).sum()
     }
 
+    /// Returns for how long the disk of each store has been busy, in nanoseconds.
+    pub(crate) fn store_busy_ns(&self) -> Result<Vec<u64>> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.iter_mut().map(|store| Ok(store.answer("busy")?.parse()?)).collect()
+    }
+
     /// Returns a row about it without figures.
     pub(crate) fn row(&self, op: &str, mode: &str, clients: u32) -> Row {
-        let is_replicated = matches!(self.arm, Arm::Bfs(..));
+        let is_replicated = matches!(self.arm, Arm::Bfs(..) | Arm::Parallel(_));
         let durability = match self.arm {
             Arm::Bfs(_, durability) | Arm::Alone(_, durability) => Some(durability.to_owned()),
+            Arm::Parallel(_) => Some("memory".to_owned()),
             Arm::Ganesha(_) => None,
         };
         Row {

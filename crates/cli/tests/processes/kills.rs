@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::{Cluster, Gap, Load};
 
-fn rounds(few: usize) -> usize {
+pub(crate) fn rounds(few: usize) -> usize {
     std::env::var("QUORATE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(few)
 }
 

@@ -126,16 +126,17 @@ impl Cluster {
 
     /// Starts replica `i`.
     pub(crate) fn run(&mut self, i: usize) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(["replica", "--dir"]).arg(self.replica_dir(i));
+        self.run_as(i, command);
+    }
+
+    /// The same, with this command.
+    pub(crate) fn run_as(&mut self, i: usize, mut command: Command) {
         assert!(self.replicas[i].is_none(), "replica {i} runs");
         let log =
             File::options().create(true).append(true).open(self.dir.path().join(format!("{i}.log"))).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .args(["replica", "--dir"])
-            .arg(self.replica_dir(i))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
         self.replicas[i] = Some(child.unwrap());
     }
 

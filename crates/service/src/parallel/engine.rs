@@ -1,5 +1,6 @@
 //! Who waits for whom: the engines that a replica can choose from (spec §17.4). The state does not depend on the choice.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -35,7 +36,7 @@ pub(super) struct Engine {
 enum Tracker {
     Sequential(VecDeque<Ordinal>),
     Matrix(BTreeMap<Ordinal, Vertex>),
-    Groups(Groups),
+    Groups(Box<Groups>),
     Free,
 }
 
@@ -54,7 +55,7 @@ impl Engine {
         let tracker = match kind {
             EngineKind::Sequential => Tracker::Sequential(VecDeque::new()),
             EngineKind::Matrix => Tracker::Matrix(BTreeMap::new()),
-            EngineKind::GroupIndex => Tracker::Groups(Groups::new(secret)),
+            EngineKind::GroupIndex => Tracker::Groups(Box::new(Groups::new(secret))),
             EngineKind::Free => Tracker::Free,
         };
         Self { matrices, waits: BTreeMap::new(), tracker, steps: 0 }

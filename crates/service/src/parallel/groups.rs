@@ -5,7 +5,7 @@
 //! its own depends on, and closes them: nobody joins a group that somebody waits for. Older groups need no look. The
 //! request that closed an older group depends on it, and the later groups of the same class wait for that request.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::parallel::rules::{Arguments, Matrices};
@@ -59,7 +59,9 @@ pub(super) struct Groups {
     free_scopes: Vec<Place>,
     keys: Index,
     lanes: Index,
-    members: BTreeMap<Ordinal, Vec<Place>>,
+    /// The groups of each request from `first` on, in order; none for one that was removed.
+    members: VecDeque<Vec<Place>>,
+    first: Ordinal,
     /// Lists of groups for later use.
     spare: Vec<Vec<Place>>,
 }
@@ -77,7 +79,8 @@ impl Groups {
             free_scopes: Vec::new(),
             keys: Index::default(),
             lanes: Index::default(),
-            members: BTreeMap::new(),
+            members: VecDeque::new(),
+            first: 0,
             spare: Vec::new(),
         }
     }
@@ -104,13 +107,22 @@ impl Groups {
             let related = plant!(2, matrices.if_related(usize::from(class)), 0);
             waits += self.enter(scope, (ordinal, class), related, &mut joined, steps);
         }
-        self.members.insert(ordinal, joined);
+        if self.members.is_empty() {
+            self.first = ordinal;
+        }
+        self.members.push_back(joined);
         waits
     }
 
     /// Takes a request out of its groups. Each request that waited for a group that is complete goes to `release`.
     pub(super) fn remove(&mut self, ordinal: Ordinal, release: &mut dyn FnMut(Ordinal)) {
-        let Some(mut joined) = self.members.remove(&ordinal) else { return };
+        let place = ordinal.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        let Some(members) = place.and_then(|place| self.members.get_mut(place)) else { return };
+        let mut joined = core::mem::take(members);
+        while self.members.front().is_some_and(Vec::is_empty) {
+            self.members.pop_front();
+            self.first += 1;
+        }
         for place in joined.drain(..) {
             let group = &mut self.all[at(place)];
             group.remaining -= 1;

@@ -53,6 +53,36 @@ enum Status {
     Removed,
 }
 
+/// Requests that may run, the oldest first (PX-2).
+#[derive(Debug, Default)]
+struct Ready {
+    /// Those that never waited. They come in order, so that their number does not matter.
+    unblocked: VecDeque<Ordinal>,
+    /// Those that waited for others.
+    freed: BinaryHeap<Reverse<Ordinal>>,
+}
+
+impl Ready {
+    fn peek(&self) -> Option<Ordinal> {
+        let (unblocked, freed) = (self.unblocked.front(), self.freed.peek().map(|Reverse(freed)| freed));
+        unblocked.into_iter().chain(freed).min().copied()
+    }
+
+    /// Takes out what [`Self::peek`] has returned.
+    fn pop(&mut self, ordinal: Ordinal) {
+        if self.unblocked.front() == Some(&ordinal) {
+            self.unblocked.pop_front();
+        } else {
+            self.freed.pop();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.unblocked.clear();
+        self.freed.clear();
+    }
+}
+
 /// The requests that are not settled, and which of them may run [CBASE04 §5.1].
 #[derive(Debug)]
 pub struct Parallelizer<R> {
@@ -63,8 +93,8 @@ pub struct Parallelizer<R> {
     nodes: VecDeque<Node>,
     /// The ordinal of the first node.
     first: Ordinal,
-    /// Requests without incoming edges, the oldest first (PX-2): those that take long, and those that do not.
-    ready: [BinaryHeap<Reverse<Ordinal>>; 2],
+    /// Requests without incoming edges: those that take long, and those that do not.
+    ready: [Ready; 2],
     bytes: usize,
     /// Requests above this batch are not issued.
     next_checkpoint: Option<SeqNum>,
@@ -146,26 +176,26 @@ impl<R: Rules> Parallelizer<R> {
         self.nodes.push_back(Node { position, status, is_short, bytes: operation.len() });
         self.bytes += operation.len();
         if is_ready {
-            self.ready[usize::from(is_short)].push(Reverse(ordinal));
+            self.ready[usize::from(is_short)].unblocked.push_back(ordinal);
         }
     }
 
     /// Called by a worker: returns the oldest ready request, which is now running. None: the worker waits.
     pub fn next_request(&mut self) -> Option<Position> {
-        let [long, short] = self.ready.each_ref().map(|ready| ready.peek().map(|Reverse(ordinal)| *ordinal));
+        let [long, short] = self.ready.each_ref().map(Ready::peek);
         self.next_of(short.is_some_and(|short| long.is_none_or(|long| short < long)))
     }
 
     /// As [`Self::next_request`], only of the requests that take long, or only of those that do not.
     pub(super) fn next_of(&mut self, is_short: bool) -> Option<Position> {
         let ready = &mut self.ready[usize::from(is_short)];
-        let &Reverse(ordinal) = ready.peek()?;
+        let ordinal = ready.peek()?;
         let limit = self.next_checkpoint;
         let node = node(&mut self.nodes, self.first, ordinal);
         if limit.is_some_and(|limit| plant!(7, node.position.seq > limit, false)) {
             return None;
         }
-        ready.pop();
+        ready.pop(ordinal);
         node.status = Status::Running;
         Some(node.position)
     }
@@ -184,7 +214,7 @@ impl<R: Rules> Parallelizer<R> {
             let node = self::node(nodes, *first, freed);
             if plant!(8, node.status == Status::Blocked, false) {
                 node.status = Status::Ready;
-                ready[usize::from(node.is_short)].push(Reverse(freed));
+                ready[usize::from(node.is_short)].freed.push(Reverse(freed));
             }
         });
     }
@@ -214,7 +244,7 @@ impl<R: Rules> Parallelizer<R> {
         }
         self.first += u64::try_from(self.nodes.len()).unwrap_or(u64::MAX);
         self.nodes.clear();
-        self.ready.iter_mut().for_each(BinaryHeap::clear);
+        self.ready.iter_mut().for_each(Ready::clear);
         self.bytes = 0;
     }
 
@@ -255,9 +285,19 @@ impl<R: Rules> Parallelizer<R> {
         self.first + u64::try_from(self.nodes.len()).unwrap_or(u64::MAX)
     }
 
+    /// Finds a request. What runs is near the oldest, so the search begins there, however many are behind.
     fn ordinal(&self, position: Position) -> Option<Ordinal> {
-        let at = self.nodes.binary_search_by_key(&position, |node| node.position).ok()?;
-        Some(self.first + u64::try_from(at).unwrap_or(u64::MAX))
+        let mut end = 1;
+        while self.nodes.get(end - 1).is_some_and(|node| node.position < position) {
+            end *= 2;
+        }
+        let (mut low, mut high) = (end / 2, end.min(self.nodes.len()));
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.nodes[middle].position < position { low = middle + 1 } else { high = middle }
+        }
+        self.nodes.get(low).filter(|node| node.position == position)?;
+        Some(self.first + u64::try_from(low).unwrap_or(u64::MAX))
     }
 }
 
