@@ -22,16 +22,16 @@ const NOBODY: usize = 71;
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
-        "h12_a_replica_moves",
-        &["H12"],
+        "h13_a_replica_moves",
+        &["H13"],
         "A replica moves to another address while others are Byzantine and a client writes: an ordered operation tells it",
     )
     .expects(&[MOVED])
     .with(|setup| Setup { founders: Some(2), ..setup }.lying_backups(|| Mute { answers_below: 0 }))
     .play(moves),
     Scenario::new(
-        "h12_a_wrong_address_is_mended",
-        &["H12"],
+        "h13_a_wrong_address_is_mended",
+        &["H13"],
         "The address that was ordered for a replica is wrong: it is as if it had crashed, until the right one is ordered",
     )
     .expects(&[
@@ -42,8 +42,8 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| Setup { founders: Some(2), ..setup })
     .play(wrong_address),
     Scenario::new(
-        "h12_a_lost_state_and_old_addresses",
-        &["H12", "H6"],
+        "h13_a_lost_state_and_old_addresses",
+        &["H13", "H6"],
         "A replica that lost its state rejoins with the addresses of its own file, one of which is old",
     )
     .expects(&[MOVED, REJOINED, Expect::Noted("started with the old address")])
