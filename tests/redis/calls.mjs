@@ -1,12 +1,21 @@
 // The usual calls of node-redis and ioredis, on the gateway and on a Redis server. The replies have to be the same.
 //
-//     node calls.mjs GATEWAY_PORT REDIS_PORT
+//     node calls.mjs CALLS.TXT GATEWAY_PORT REDIS_PORT
 
+import { readFileSync } from 'node:fs';
 import { createClient } from 'redis';
 import Redis from 'ioredis';
 
-const [gateway, server] = process.argv.slice(2).map(Number);
+const [gateway, server] = process.argv.slice(3).map(Number);
 const sorted = values => [...values].sort();
+
+// The lines of calls.txt, as calls: `send` sends words. The items of a reply have no order behind a ~.
+const lines = readFileSync(process.argv[2], 'utf8').split('\n').filter(line => line && !line.startsWith('#'));
+const unordered = reply => (Array.isArray(reply) ? sorted(reply) : sorted(Object.entries(reply).map(String)));
+const ofWords = send => lines.map(line => {
+  const words = line.replace('~', '').split(' ');
+  return [line, async r => (line.startsWith('~') ? unordered(await send(r, words)) : send(r, words))];
+});
 
 const nodeRedis = [
   ['PING', r => r.ping()],
@@ -71,12 +80,14 @@ async function compare(name, calls, connect, flush, close) {
     console.log(`${name} ${what}: ${got}, Redis: ${expected}`);
   }
   await Promise.all([close(ours), close(theirs)]);
-  console.log(`${name}: ${calls.length} groups of calls, ${own} differ`);
+  console.log(`${name}: ${calls.length} calls and groups of calls, ${own} differ`);
   different += own;
 }
 
 for (const RESP of [2, 3]) {
-  await compare(`node-redis, RESP${RESP}`, nodeRedis, port => createClient({ url: `redis://127.0.0.1:${port}`, RESP }).connect(), r => r.flushAll(), r => r.close());
+  const calls = [...nodeRedis, ...ofWords((r, words) => r.sendCommand(words))];
+  await compare(`node-redis, RESP${RESP}`, calls, port => createClient({ url: `redis://127.0.0.1:${port}`, RESP }).connect(), r => r.flushAll(), r => r.close());
 }
-await compare('ioredis', ioredis, async port => new Redis(port), r => r.flushall(), r => r.quit());
+const calls = [...ioredis, ...ofWords((r, [name, ...words]) => r.call(name, ...words))];
+await compare('ioredis', calls, async port => new Redis(port), r => r.flushall(), r => r.quit());
 process.exit(different ? 1 : 0);

@@ -1,6 +1,6 @@
 """The usual calls of redis-py, on the gateway and on a Redis server. The replies have to be the same.
 
-    calls.py GATEWAY_PORT REDIS_PORT
+    calls.py CALLS.TXT GATEWAY_PORT REDIS_PORT
 """
 
 import sys
@@ -152,20 +152,36 @@ def reply(call, connection):
         return f"{type(error).__name__}: {str(error).split(' ')[0]}"
 
 
+def unordered(reply):
+    """A reply whose items have no order."""
+    return sorted(reply.items() if isinstance(reply, dict) else reply)
+
+
+def of_words(line):
+    """A line of calls.txt, as a call."""
+    words = line.lstrip("~").split()
+    if line.startswith("~"):
+        return (line, lambda r: unordered(r.execute_command(*words)))
+    return (line, lambda r: r.execute_command(*words))
+
+
 def main():
-    gateway, server = (int(port) for port in sys.argv[1:3])
+    gateway, server = (int(port) for port in sys.argv[2:4])
+    with open(sys.argv[1], encoding="utf-8") as file:
+        lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    calls = CALLS + [of_words(line) for line in lines]
     differ = 0
     for protocol in (2, 3):
         options = {"decode_responses": True, "protocol": protocol, "single_connection_client": True}
         ours, theirs = (redis.Redis(port=port, **options) for port in (gateway, server))
         for connection in (ours, theirs):
             connection.flushall()
-        for name, call in CALLS:
+        for name, call in calls:
             got, expected = reply(call, ours), reply(call, theirs)
             if got != expected:
                 differ += 1
                 print(f"RESP{protocol} {name}: {got!r}, Redis: {expected!r}")
-    print(f"redis-py {redis.__version__}: {len(CALLS)} calls with RESP2 and RESP3, {differ} differ")
+    print(f"redis-py {redis.__version__}: {len(calls)} calls with RESP2 and RESP3, {differ} differ")
     return 1 if differ else 0
 
 

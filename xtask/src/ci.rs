@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{api, deny, site, tidy};
+use crate::{api, deny, redis, site, tidy};
 use xtask::{cargo, read, run, run_and_read};
 
 /// A step of `ci`.
@@ -28,6 +28,7 @@ const STEPS: &[Step] = &[
     Step { name: "build", run: || build(&[]) },
     Step { name: "fuzz", run: fuzz_smoke },
     Step { name: "same", run: || same(&[]) },
+    Step { name: "redis", run: || redis::redis(&["python".into(), "node".into()]) },
     Step { name: "test", run: || test(&[]) },
 ];
 

@@ -27,7 +27,8 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below except mutants, soak, kernel and redis (fuzz only briefly), fastest failures first",
+        help: "everything below except mutants, soak and kernel (fuzz only briefly, redis with python and node only), \
+               fastest failures first",
         run: ci::ci,
     },
     Task { name: "fmt", help: "rustfmt; --fix writes", run: ci::fmt },
@@ -91,8 +92,10 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "redis",
-        help: "the usual calls of redis-py, node-redis and ioredis, on the RESP gateway and on a Redis server; installs \
-               these clients below target/. suite: the tests of Redis itself on both, from Debian's source package",
+        help: "the usual calls of six client libraries, on the RESP gateway and on a Redis server. python: redis-py; \
+               node: node-redis and ioredis; go: go-redis, redigo and rueidis, and an outage of 13 s; default: all. \
+               Installs the libraries below target/. suite: the tests of Redis itself on both, from Debian's source \
+               package",
         run: redis::redis,
     },
 ];

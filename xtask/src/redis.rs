@@ -4,6 +4,7 @@
 mod suite;
 
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,32 +33,87 @@ impl Drop for Servers {
     }
 }
 
-/// Installs redis-py, node-redis and ioredis below the target directory, and lets each do its usual calls on a gateway and
-/// on a Redis server. Fails if replies differ. Needs python3, node, npm, redis-server, and a network for the first run.
-/// With `suite`, runs the tests of Redis instead.
-pub(crate) fn redis(args: &[String]) -> Result<()> {
-    match args {
-        [] => clients(),
-        [word] if word == "suite" => {
-            let home = target()?.join("redis-suite");
-            let source = suite::source(&home)?;
-            let (_servers, ports) = start(&home)?;
-            suite::run(&home, &source, ports)
-        }
-        _ => bail!("redis takes no arguments but `suite`"),
-    }
-}
+/// A language with client libraries, and what makes their calls on a gateway and on a Redis server. Each takes the paths
+/// of the directory for what it installs, of `tests/redis`, and the two ports.
+type Language = (&'static str, fn(&Path, &Path, &[String; 2]) -> Result<()>);
 
-fn clients() -> Result<()> {
+const LANGUAGES: [Language; 3] = [("python", python), ("node", node), ("go", go)];
+
+/// The releases that are installed. Those of Go are in `tests/redis/go/go.mod`.
+const OF_PYTHON: &str = "redis==8.1.0";
+const OF_NODE: [&str; 2] = ["redis@6.3.1", "ioredis@6.0.0"];
+
+/// Installs client libraries below the target directory, and lets each do its usual calls on a gateway and on a Redis
+/// server. Fails if replies differ. Without the name of a language, all six libraries do. Needs redis-server, the
+/// languages, and a network for the first run. With `suite`, runs the tests of Redis instead.
+pub(crate) fn redis(args: &[String]) -> Result<()> {
+    if args == ["suite"] {
+        let home = target()?.join("redis-suite");
+        let source = suite::source(&home)?;
+        let (_servers, ports) = start(&home)?;
+        return suite::run(&home, &source, ports);
+    }
+    if let Some(word) = args.iter().find(|word| !LANGUAGES.iter().any(|(name, _)| name == word)) {
+        bail!("redis takes `suite`, or some of `python`, `node` and `go`, not `{word}`");
+    }
     let (home, scripts) = (target()?.join("redis-clients"), root().join("tests/redis"));
-    install(&home, &scripts)?;
+    fs::create_dir_all(&home)?;
     let (_servers, ports) = start(&home)?;
     let ports = ports.map(|port| port.to_string());
-    run(Command::new(home.join("python/bin/python"))
+    let asked = |name: &str| args.is_empty() || args.iter().any(|word| word == name);
+    LANGUAGES.iter().filter(|(name, _)| asked(name)).try_for_each(|(_, calls)| calls(&home, &scripts, &ports))
+}
+
+/// redis-py, in an environment of its own.
+fn python(home: &Path, scripts: &Path, ports: &[String; 2]) -> Result<()> {
+    let own = home.join("python");
+    if !own.join("bin/pip").exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&own))?;
+    }
+    run(Command::new(own.join("bin/pip")).args(["install", "--quiet", OF_PYTHON]))?;
+    run(Command::new(own.join("bin/python"))
         .args(["-W", "ignore"])
-        .arg(scripts.join("calls.py"))
-        .args(&ports))?;
-    run(Command::new("node").arg(home.join("calls.mjs")).args(&ports))
+        .args([scripts.join("calls.py"), scripts.join("calls.txt")])
+        .args(ports))
+}
+
+/// node-redis and ioredis. Node looks for packages beside the script.
+fn node(home: &Path, scripts: &Path, ports: &[String; 2]) -> Result<()> {
+    run(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(home).args(OF_NODE))?;
+    let script = home.join("calls.mjs");
+    fs::copy(scripts.join("calls.mjs"), &script)?;
+    run(Command::new("node").args([script, scripts.join("calls.txt")]).args(ports))
+}
+
+/// How long the outage takes in which go-redis increments a counter: longer than go-redis waits and tries again.
+const OUTAGE: Duration = Duration::from_secs(13);
+
+/// go-redis, redigo and rueidis. Then go-redis in an outage: two replicas of four are paused.
+fn go(home: &Path, scripts: &Path, ports: &[String; 2]) -> Result<()> {
+    let program = home.join("calls-go");
+    run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(scripts.join("go")))?;
+    run(Command::new(&program).arg(scripts.join("calls.txt")).args(ports))?;
+    let mut counts = Command::new(program);
+    let mut counts = counts.args(["outage", &ports[0]]).stdin(Stdio::piped()).spawn()?;
+    let quorate = built("--bin", "quorate")?;
+    let faults: [&[&str]; 3] = [&["pause", "1"], &["pause", "2", "--yes-break-it"], &["heal", "all"]];
+    for fault in faults {
+        if fault[0] == "heal" {
+            std::thread::sleep(OUTAGE);
+        }
+        run(Command::new(quorate.get_program())
+            .arg("fault")
+            .args(fault)
+            .arg("--dir")
+            .arg(home.join("cluster")))?;
+    }
+    // Some more increments, so that what still waits comes to its end.
+    std::thread::sleep(Duration::from_secs(2));
+    counts.stdin.take().context("it has no input")?.write_all(b"\n")?;
+    if !counts.wait()?.success() {
+        bail!("go-redis was not told of every increment");
+    }
+    Ok(())
 }
 
 /// Starts a cluster with a gateway, and a Redis server. Returns their ports.
@@ -79,19 +135,6 @@ fn start(home: &Path) -> Result<(Servers, [u16; 2])> {
     }
     [gateway, server].into_iter().try_for_each(listens)?;
     Ok((servers, [gateway, server]))
-}
-
-fn install(home: &Path, scripts: &Path) -> Result<()> {
-    fs::create_dir_all(home)?;
-    let python = home.join("python");
-    if !python.join("bin/python").exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
-    }
-    run(Command::new(python.join("bin/pip")).args(["install", "--quiet", "--upgrade", "redis"]))?;
-    run(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(home).args(["redis", "ioredis"]))?;
-    // Node looks for packages beside the script.
-    fs::copy(scripts.join("calls.mjs"), home.join("calls.mjs"))?;
-    Ok(())
 }
 
 /// Returns a port of loopback that is free now.

@@ -37,6 +37,7 @@ mod clients;
 pub mod evidence;
 mod faults;
 mod look;
+mod observer;
 mod run;
 mod turn;
 mod watch;

@@ -220,3 +220,91 @@ fn a_liar_is_named_by_its_evidence() {
     );
     up.down();
 }
+
+/// What `status` says: the verdict, further crashes and Byzantine replicas that are tolerated, the state of each replica,
+/// and what there is to do.
+type Said<'a> = (&'a str, [u64; 2], [&'a str; 4], &'a [&'a str]);
+
+/// Thirteen states of one real cluster, one after the other, each as `quorate fault` makes or ends it.
+#[test]
+fn thirteen_states_of_a_real_cluster_are_judged_as_they_are() {
+    const WELL: Said<'_> = ("healthy", [1, 1], ["ok"; 4], &[]);
+    let up = Up::start(Dir::new("twelve"), (own_address(), 6380).into());
+    let data = up.dir().join("data");
+    let is = |what: &[&[&str]], expected: Said<'_>| {
+        for arguments in what {
+            let (code, said) = up.fault(arguments);
+            assert_eq!(code, Some(0), "{said}");
+        }
+        let begin = Instant::now();
+        loop {
+            let (code, cluster, replicas) = status(&data);
+            let (verdict, tolerated, words, advice) = expected;
+            let margins =
+                ["crashes_tolerated", "byzantine_tolerated"].map(|key| cluster[key].as_u64().unwrap());
+            let is_so = cluster["verdict"] == verdict
+                && margins == tolerated
+                && replicas.iter().map(|replica| replica["state"].as_str().unwrap()).eq(words);
+            if is_so {
+                assert_eq!(code == Some(0), verdict == "healthy");
+                let page = quorate(&["status", "--dir", &data]).stdout;
+                let page = String::from_utf8(page).unwrap();
+                assert!(advice.iter().all(|what| page.contains(what)), "{page}");
+                assert_eq!(page.contains("\n  do "), !advice.is_empty(), "{page}");
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{what:?}: not {expected:?}: {cluster} {replicas:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let heal: &[&[&str]] = &[&["heal", "all"]];
+    is(&[], WELL);
+    is(
+        &[&["kill", "3"]],
+        ("degraded", [0, 1], ["ok", "ok", "ok", "silent"], &["replica-3 is silent: check its process"]),
+    );
+    is(
+        &[&["pause", "2", "--yes-break-it"]],
+        (
+            "halted",
+            [0, 1],
+            ["ok", "ok", "silent", "silent"],
+            &[
+                "2 replicas do not answer: nothing is executed, and nothing acknowledged is lost. Start r2 or r3: one of them is enough",
+            ],
+        ),
+    );
+    is(heal, WELL);
+    is(&[&["kill", "primary"]], ("degraded", [0, 1], ["silent", "ok", "ok", "ok"], &["replica-0 is silent"]));
+    is(heal, WELL);
+    is(&[&["pause", "1"]], ("degraded", [0, 1], ["ok", "silent", "ok", "ok"], &["replica-1 is silent"]));
+    is(heal, WELL);
+    is(&[&["wipe", "2"]], WELL);
+    is(&[&["corrupt", "3"]], WELL);
+    is(
+        &[&["kill", "0"], &["kill", "1", "--yes-break-it"], &["kill", "2", "--yes-break-it"]],
+        (
+            "halted",
+            [0, 1],
+            ["silent", "silent", "silent", "ok"],
+            &[
+                "3 replicas do not answer: nothing is executed, and nothing acknowledged is lost. Start r0 or r1 or r2: 2 of them are enough",
+            ],
+        ),
+    );
+    is(heal, WELL);
+    // The gateway of `up` is the client that sees it.
+    let (code, said) = up.fault(&["lie", "2"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(up.redis("set k 1"), "+OK");
+    is(
+        &[],
+        (
+            "degraded",
+            [0, 0],
+            ["ok", "ok", "wrong replies", "ok"],
+            &["r2 answers clients wrongly; they use the answers of the others"],
+        ),
+    );
+    up.down();
+}

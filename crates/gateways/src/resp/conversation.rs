@@ -10,7 +10,7 @@ use super::guesses::Guesses;
 use super::pack::{Asks, Pack, Then};
 use super::reply::Facts;
 use super::scripts::Scripts;
-use super::session::{Parsed, Session};
+use super::session::{Caching, Parsed, Session};
 use crate::front::{Conversation, Counts, Ends, Failure, Goes, INPUT_BYTES, Progress, Question, Refused};
 
 /// A connection with this much pending output gets no further operations.
@@ -237,6 +237,13 @@ impl RespConversation {
     fn pack(&mut self, facts: &Facts<'_>, operation_bytes_max: usize) -> u64 {
         let mut commands = 0;
         while !self.ends {
+            if self.session.caching == Caching::Due {
+                self.session.caching = Caching::Optin;
+                let (operations, replies) = self.pack.buffers();
+                let at = (operations.len(), replies.len());
+                encode::forget_all(replies);
+                self.pack.push(at, Asks::Nothing, operation_bytes_max);
+            }
             let bytes = self.input.get(self.taken..).unwrap_or(&[]);
             let len = match self.ready.take() {
                 Some(len) => len,
@@ -285,7 +292,11 @@ impl RespConversation {
             commands += 1;
             let (operations, replies) = self.pack.buffers();
             let at = (operations.len(), replies.len());
+            let is_cached = self.session.caching == Caching::Next;
             let parsed = parse(&words, &mut self.session, facts, operations, replies);
+            if is_cached && self.session.caching == Caching::Next && self.session.queue.is_none() {
+                self.session.caching = Caching::Due;
+            }
             let asks = match parsed {
                 Parsed::Ask(form) => Asks::One(form),
                 Parsed::Exec(exec) => Asks::Exec(exec),

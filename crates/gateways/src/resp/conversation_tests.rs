@@ -3,7 +3,7 @@
 use super::conversation::{Protocol, RespConversation};
 use super::decode::{COMMAND_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
 use crate::front::Ends;
-use crate::front::{Conversation, Counts, INPUT_BYTES, Progress};
+use crate::front::{Conversation, Counts, Failure, INPUT_BYTES, Progress};
 use quorate_wire::message::OPERATION_BYTES_MAX;
 
 /// A connection, and what is behind it.
@@ -141,4 +141,37 @@ fn h3_what_a_browser_sends_ends_the_connection() {
     let mut peer = Peer::new();
     assert!(peer.send(&command(&[b"SET", b"POST", b"Host:"]), 100));
     assert!(peer.conversation.has_question());
+}
+
+/// A client that caches replies is told to forget each of them, behind the reply: also behind that of a transaction, which
+/// comes later than the command.
+#[test]
+fn who_caches_a_reply_is_told_to_forget_it() {
+    const FORGET: &str = ">2\r\n$10\r\ninvalidate\r\n_\r\n";
+    let mut peer = Peer::new();
+    let mut said = |bytes: &str| {
+        peer.output.clear();
+        assert!(peer.send(bytes.as_bytes(), 11));
+        if peer.conversation.has_question() {
+            peer.conversation.question(&mut Vec::new());
+            peer.conversation.fail(0, Failure::NothingDone);
+            peer.work();
+        }
+        String::from_utf8_lossy(&peer.output).into_owned()
+    };
+    // Refused where no such message exists, or every reply would be cached.
+    assert!(said("CLIENT TRACKING ON OPTIN\r\n").starts_with("-ERR "));
+    assert!(said("HELLO 3\r\nCLIENT TRACKING ON\r\n").contains("\r\n-ERR "));
+    assert!(said("CLIENT CACHING YES\r\n").starts_with("-ERR "));
+    assert_eq!(said("CLIENT TRACKING ON OPTIN\r\nPING\r\n"), "+OK\r\n+PONG\r\n");
+    assert_eq!(
+        said("CLIENT CACHING YES\r\nECHO 1\r\nPING\r\n"),
+        format!("+OK\r\n$1\r\n1\r\n{FORGET}+PONG\r\n")
+    );
+    let transaction = said("CLIENT CACHING YES\r\nMULTI\r\nGET k\r\nEXEC\r\n");
+    assert!(transaction.starts_with("+OK\r\n+OK\r\n+QUEUED\r\n-TRYAGAIN "), "{transaction}");
+    assert!(transaction.ends_with(FORGET), "{transaction}");
+    assert_eq!(said("PING\r\n"), "+PONG\r\n");
+    // A connection that leaves version 3 no longer caches.
+    assert!(said("HELLO 2\r\nCLIENT CACHING YES\r\n").contains("\r\n-ERR "));
 }

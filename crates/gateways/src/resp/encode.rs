@@ -76,6 +76,12 @@ pub(super) fn array(out: &mut Vec<u8>, len: usize) {
     head(out, b'*', i64::try_from(len).unwrap_or(i64::MAX));
 }
 
+/// Appends the message that a client has to forget all replies that it caches. It is no reply, and exists in version 3
+/// only.
+pub(super) fn forget_all(out: &mut Vec<u8>) {
+    out.extend_from_slice(b">2\r\n$10\r\ninvalidate\r\n_\r\n");
+}
+
 /// Appends a line with a type character and a decimal number.
 pub(super) fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.push(kind);

@@ -47,6 +47,24 @@ pub(super) struct Session {
     pub(super) queue: Option<Box<Queue>>,
     /// The keys that are watched.
     pub(super) watched: Watched,
+    /// What is due to a client that caches replies.
+    pub(super) caching: Caching,
+}
+
+/// A client that caches replies (`CLIENT TRACKING ON OPTIN`) names each reply that it is about to cache with `CLIENT
+/// CACHING YES`, and relies on the server to say when the reply is no longer true. The gateway does not see what other
+/// gateways change, so it says that right after the reply, as a server may whose memory for tracked keys is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Caching {
+    /// It caches nothing.
+    #[default]
+    Off,
+    /// It may announce that it caches a reply.
+    Optin,
+    /// It caches the reply to the next command, or to the next transaction.
+    Next,
+    /// That command has been handled. Behind its reply, the client is told to forget what it caches.
+    Due,
 }
 
 impl Session {
@@ -206,6 +224,9 @@ fn hello(
         rename(name, session)?;
     }
     session.version = version;
+    if version == Version::Two {
+        session.caching = Caching::Off;
+    }
     encode::map(out, 7, version);
     for (key, text) in [("server", "redis"), ("version", REDIS_VERSION)] {
         encode::bulk(out, key.as_bytes());
@@ -258,9 +279,42 @@ fn client(rest: &[&[u8]], session: &mut Session, out: &mut Vec<u8>) -> Result<()
         {
             encode::status(out, "OK");
         }
-        _ => return no_such("client", &["id", "getname", "setname", "setinfo", "info", "list"], what),
+        (b"tracking", [switch, options @ ..]) => {
+            session.caching = tracking(switch, options, session)?;
+            encode::status(out, "OK");
+        }
+        (b"caching", [switch]) if switch.eq_ignore_ascii_case(b"yes") => {
+            if session.caching == Caching::Off {
+                return refuse(
+                    "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+                );
+            }
+            session.caching = Caching::Next;
+            encode::status(out, "OK");
+        }
+        _ => {
+            let known = ["id", "getname", "setname", "setinfo", "info", "list", "tracking", "caching"];
+            return no_such("client", &known, what);
+        }
     }
     Ok(())
+}
+
+/// `CLIENT TRACKING ON OPTIN` and `CLIENT TRACKING OFF`. In the other modes, a client caches every reply.
+fn tracking(switch: &[u8], options: &[&[u8]], session: &Session) -> Result<Caching, Refusal> {
+    if switch.eq_ignore_ascii_case(b"off") && options.is_empty() {
+        return Ok(Caching::Off);
+    }
+    if !switch.eq_ignore_ascii_case(b"on") {
+        return refuse(SYNTAX);
+    }
+    if session.version == Version::Two {
+        return refuse("ERR CLIENT TRACKING needs version 3 of the protocol: send HELLO 3 first");
+    }
+    match options {
+        [option] if option.eq_ignore_ascii_case(b"optin") => Ok(Caching::Optin),
+        _ => refuse("ERR CLIENT TRACKING ON is implemented with the option OPTIN alone"),
+    }
 }
 
 /// Refuses a subcommand, or a wrong number of arguments.

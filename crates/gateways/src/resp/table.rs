@@ -42,7 +42,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         -2,
         HERE,
         (0, 0, 0),
-        "`CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`, `INFO`, `LIST` (this connection only), `NO-EVICT`, `NO-TOUCH`",
+        "`CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`, `INFO`, `LIST` (this connection only), `NO-EVICT`, `NO-TOUCH`, `TRACKING ON OPTIN`, `TRACKING OFF`, `CACHING YES`",
     ),
     entry("command", -1, HERE, (0, 0, 0), "`COMMAND`, `COUNT`, `DOCS` (empty), `INFO`, `LIST`"),
     entry(

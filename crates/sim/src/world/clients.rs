@@ -1,5 +1,7 @@
 //! Clients: hosts with an authenticator and some lanes, each of which has at most one request outstanding.
 
+use std::collections::BTreeMap;
+
 use quorate_pbft::Client;
 use quorate_pbft::client::step::{ClientAction, ClientInput, ClientMilestone, Members, Path};
 use quorate_pbft::step::Now;
@@ -85,6 +87,8 @@ pub struct Seen {
     pub tag: u64,
     /// Requests answered.
     pub answered: u64,
+    /// The replicas whose replies f + 1 others contradicted: how often, and when last.
+    pub accused: BTreeMap<ReplicaId, (u64, u64)>,
 }
 
 impl ClientHost {
@@ -325,6 +329,8 @@ impl<A: App> World<A> {
         }
         if let ClientMilestone::WrongReply { from, .. } = milestone {
             self.counters.wrong_replies += 1;
+            let (count, last) = self.seen.accused.entry(*from).or_default();
+            (*count, *last) = (*count + 1, self.at);
             self.checkers.accused(*from);
         }
         if let ClientMilestone::FellBack { .. } = milestone {
