@@ -16,7 +16,7 @@ const HELD_NS: u64 = 25 * MS;
 /// The most lanes of a principal that are asked for one whose request a quorum holds.
 const ASKED_MAX: usize = 8;
 
-/// The lanes of a principal that wait. Those with long requests wait apart: they have pauses (PR-8).
+/// The lanes of a principal that wait. Those with requests longer than a datagram wait apart: they have pauses (PR-8).
 #[derive(Debug, Default)]
 struct Lanes {
     short: VecDeque<u16>,

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_wire::batch::Batch;
+use quorate_wire::batch::{Batch, Body};
 use quorate_wire::frame::FRAME_BYTES_MAX;
 use quorate_wire::message::{Kind, encode_pre_prepare, pre_prepare_bytes_besides};
 
@@ -17,10 +17,10 @@ use crate::replica::Replica;
 /// Bytes of a batch's separate requests (PR-9). All are kept until a checkpoint is stable (SR-6), so this bounds the log.
 const APART_BYTES_MAX: usize = 256 << 10;
 
-/// Returns how long the others of a client's long requests wait after one of these bytes, in nanoseconds (PR-8): after the
+/// Returns how long the others of a client's requests of this kind wait after one, in nanoseconds (PR-8): after the
 /// longest for half of the smallest time-out, so that its client does not wait for longer than a time-out (TM-1).
-fn pause_ns(bytes: usize, config: &Config) -> u64 {
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+fn pause_ns(request: &Body, config: &Config) -> u64 {
+    let bytes = u64::try_from(request.frame().len()).unwrap_or(u64::MAX);
     config.request_timeout_min_ns / 2 * bytes / FRAME_BYTES_MAX as u64
 }
 
@@ -142,7 +142,8 @@ impl Replica {
                 } else {
                     batch.push_stored(pending.request());
                 }
-                queue.serve(turn, now.mono_ns, pause_ns(pending.long_bytes(), config));
+                let pause_ns = if pending.has_pause() { pause_ns(pending.request(), config) } else { 0 };
+                queue.serve(turn, now.mono_ns, pause_ns);
             }
             for body in separate.drain(..) {
                 batch.push_separate(body.digest, Some(body));

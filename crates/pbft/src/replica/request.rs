@@ -152,7 +152,7 @@ impl Replica {
         }
         let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         if self.is_primary() {
-            self.batcher.push(client, pending.is_long());
+            self.batcher.push(client, pending.has_pause());
             return self.propose();
         }
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
@@ -162,17 +162,17 @@ impl Replica {
             out.forward(to, Kind::Request, Lsn(0), pending.request().frame());
         }
         // The primary proposes what others hold first (PR-8).
-        let is_long = pending.is_long();
+        let has_pause = pending.has_pause();
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
         if pending.request().proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
-            if is_long {
+            if has_pause {
                 self.vouch(now, client, out);
             }
             self.time(now, client, out);
         } else {
             // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
             // for (TM-2).
-            if is_long || pending.request().operation().len() <= self.config.separate_above {
+            if has_pause || pending.request().operation().len() <= self.config.separate_above {
                 self.vouch(now, client, out);
             }
             self.watch_relays(now, out);
@@ -254,7 +254,7 @@ impl Replica {
             && must_sign
             && let Some(pending) = pending.filter(|p| !p.is_proposed(last))
         {
-            self.batcher.push(m.client, pending.is_long());
+            self.batcher.push(m.client, pending.has_pause());
             return self.propose();
         }
         if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {

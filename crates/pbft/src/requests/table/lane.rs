@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
+use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::id::{SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request};
 
@@ -67,6 +68,11 @@ impl Pending {
     /// Says whether it counts among its client's bytes (SR-1).
     pub(crate) fn is_long(&self) -> bool {
         self.request.frame().len() > SHORT_BYTES
+    }
+
+    /// Says whether it is longer than a datagram, so that its client's others have a pause after it (PR-8).
+    pub(crate) fn has_pause(&self) -> bool {
+        self.request.frame().len() > PACKED_BYTES_MAX
     }
 
     /// Returns its length, or 0 if it is short.
