@@ -14,7 +14,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use quorate_node::caller::{CallerOptions, Pending};
+use quorate_node::caller::{CallerOptions, Heard, Pending};
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, ClientNode};
 use quorate_service::kv::Operation;
@@ -172,11 +172,16 @@ fn shown(sign: Sign, nodes: &Nodes, load: &Load) -> Result<Vec<u64>> {
         let count = |pid| Ok(u64::try_from(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())?);
         return nodes.pids().into_iter().map(count).collect();
     }
+    Ok(statements(load)?.iter().map(|heard| stated(sign, &heard.statement)).collect())
+}
+
+/// Returns what each replica states.
+fn statements(load: &Load) -> Result<Vec<Heard>> {
     let start = Instant::now();
     loop {
         let heard: Option<Vec<_>> = load.caller.statements(Duration::from_secs(1)).into_iter().collect();
         if let Some(heard) = heard {
-            return Ok(heard.iter().map(|heard| stated(sign, &heard.statement)).collect());
+            return Ok(heard);
         }
         ensure!(start.elapsed() < SIGN_WAIT, "a replica does not state its counters");
     }
@@ -271,7 +276,8 @@ fn run(settings: Settings) -> Result<Report> {
         let pairs = measured.attacked.iter().zip(&measured.control);
         let shares: Vec<f64> = pairs.map(|(attacked, control)| attacked / control.max(1.0)).collect();
         let (share, cores) = (median(&shares), median(&measured.cores));
-        report.notes.push(format!("{name}: {:?} rose by {rise:?}", attack.sign().0));
+        let view = statements(&load)?.iter().map(|heard| heard.statement.view.0).max().unwrap_or(0);
+        report.notes.push(format!("{name}: {:?} rose by {rise:?}; view {view} at the end", attack.sign().0));
         report.shapes.push(Shape::new(
             format!("{name}: keeps {:.0} % of the control run", 100.0 * SHARE_MIN),
             share >= SHARE_MIN,

@@ -265,6 +265,7 @@ impl Replica {
             Timer::Relay => self.on_relay_timer(now, out),
             Timer::Recovery => self.on_recovery_timer(now, out),
             Timer::NullBatch => self.on_null_batch_timer(now, out),
+            Timer::Pause => self.propose(),
         }
     }
 

@@ -313,6 +313,31 @@ fn l6_one_clients_requests_are_bounded() {
     assert!(!desk.rejected(Reject::OverQuota), "another client has its own");
 }
 
+/// L37, SR-1: a lane that has waited for room for longer takes the place of one that came later, so that a client's lanes
+/// have their turns also where it has more than there is room for.
+#[test]
+fn l37_a_lane_that_was_turned_away_comes_first() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.lanes_max = 40);
+    let large = vec![7; 1 << 20];
+    let is_kept = |desk: &mut Desk, lane| {
+        desk.forget();
+        desk.request(ClientId::new(1, lane), 1, &large);
+        desk.pass(1);
+        !desk.rejected(Reject::OverQuota)
+    };
+    assert!((0..15).all(|lane| is_kept(&mut desk, lane)));
+    assert!(!is_kept(&mut desk, 15) && !is_kept(&mut desk, 16), "all that are here came earlier");
+    desk.order(1, ClientId::new(1, 0), 1, &large);
+    assert!(is_kept(&mut desk, 17), "there is room");
+    assert!(!is_kept(&mut desk, 18) && !is_kept(&mut desk, 19));
+    assert!(is_kept(&mut desk, 15), "it takes the place of 17");
+    assert!(!is_kept(&mut desk, 17) && !is_kept(&mut desk, 16), "15 came before both");
+    // Nobody takes the place of what is proposed.
+    let batch = desk.batch(ClientId::new(1, 15), 1, &large);
+    desk.pre_prepare(R0, 0, 2, &batch);
+    assert!(!is_kept(&mut desk, 16));
+}
+
 /// L1, L6: the lanes of a principal are bounded; those with nothing outstanding give way.
 #[test]
 fn l6_lanes_of_one_client_are_bounded() {

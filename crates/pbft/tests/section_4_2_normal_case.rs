@@ -5,7 +5,7 @@ mod desk;
 
 use desk::{Desk, Did, R0, R1, R2, R3, c};
 use quorate_pbft::Milestone;
-use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_wire::Digest;
 use quorate_wire::message::Kind;
 
@@ -34,6 +34,18 @@ fn beyond_the_maximum_in_progress_requests_are_buffered_and_go_as_a_group() {
         desk.commit(from, 0, 1, digest);
     }
     assert_eq!(desk.sent(Kind::PrePrepare), 2, "the two that waited share one");
+}
+
+/// PR-9: a batch has a bounded number of bytes of separate requests, since the log keeps them; or one request.
+#[test]
+fn pr9_long_requests_share_a_batch_up_to_a_bound() {
+    for (len, batches) in [(50 << 10, 1), (200 << 10, 3)] {
+        let mut desk = Desk::new(R0);
+        desk.bursts_end = false;
+        (0..3).for_each(|client| desk.request(c(client), 1, &vec![7; len]));
+        desk.input(Input::BurstEnd);
+        assert_eq!(desk.sent(Kind::PrePrepare), batches, "{len} bytes each");
+    }
 }
 
 /// PR-2: with workers, a batch is in progress until it has committed, so a service that hangs does not stop proposals.

@@ -288,6 +288,59 @@ fn b8_a_request_is_not_passed_over_until_its_turn_has_come() {
     panic!("the others had four turns");
 }
 
+/// A backup of a client with this number of lanes that have long requests, and of one more lane that waits.
+fn backup_of_long_lanes(lanes: u16) -> (Desk, impl FnMut(&mut Desk, u64)) {
+    let mut desk = Desk::with(R2, 4, 1, |config| {
+        config.request_auth = RequestAuth::SigMac;
+        (config.checkpoint_interval, config.window) = (128, 256);
+    });
+    let lane = |lane| ClientId::new(c(0).principal(), lane);
+    let waits = desk.request_frame_with(lane(lanes), 1, &[0; 5000], false, true);
+    desk.frame(&waits);
+    // The primary orders a long request of another lane.
+    let serve = move |desk: &mut Desk, seq: u64| {
+        let id = lane(u16::try_from(seq % u64::from(lanes)).unwrap());
+        let frame = desk.request_frame_with(id, seq, &[0; 5000], false, true);
+        desk.frame(&frame);
+        let batch = desk.separate_batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, seq, &batch);
+        for from in [R1, R3] {
+            desk.prepare(from, 0, seq, batch.digest());
+            desk.commit(from, 0, seq, batch.digest());
+        }
+    };
+    (desk, serve)
+}
+
+/// L37, TM-1: a long request waits for the others of its client, for which the primary may have no room at once. It is timed
+/// from when its client was last served.
+#[test]
+fn l37_a_long_request_waits_while_its_client_is_served() {
+    let (mut desk, mut serve) = backup_of_long_lanes(20);
+    for seq in 1..=20 {
+        desk.pass(80);
+        serve(&mut desk, seq);
+        assert!(!suspects(&desk), "its turn has not come after {} ms", 80 * seq);
+    }
+    desk.pass(101);
+    assert!(suspects(&desk), "now its client is not served any more");
+}
+
+/// L37, TM-1: a primary that serves all lanes of a client but one is suspected, however long the requests are.
+#[test]
+fn l37_no_lane_waits_for_ever_for_the_others_of_its_client() {
+    let (mut desk, mut serve) = backup_of_long_lanes(10);
+    for seq in 1..=80 {
+        desk.pass(20);
+        serve(&mut desk, seq);
+        if suspects(&desk) {
+            assert!(seq > 20, "each other lane has had one turn or two");
+            return;
+        }
+    }
+    panic!("the others had eight turns");
+}
+
 /// TM-5: what f + 1 others have executed the primary has done its part for. So often only: f of them may lie.
 #[test]
 fn a_backup_that_is_behind_asks_before_it_suspects() {

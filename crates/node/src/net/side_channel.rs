@@ -87,6 +87,11 @@ impl SideChannel {
         self.inbox.judge(connection, by);
     }
 
+    /// A client has enough with the owner: no frame of it is taken. Or not any more.
+    pub(crate) fn hold(&self, client: Principal, holds: bool) {
+        self.inbox.hold(client, holds);
+    }
+
     /// Sends a frame to a place. Returns false if there was no space.
     pub(crate) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
         let (Some(address), Some(slot)) =

@@ -26,6 +26,8 @@ use quorate_process::{Directory, Place};
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// The shortest wait in the receiving call itself: its time-out counts the ticks of the scheduler, up to 10 ms each.
 const WAIT_MS_MIN: u16 = 16;
+/// How long a client's long frames wait at most, in nanoseconds.
+const HOLD_NS: u64 = 100_000_000;
 /// Size of the receive buffer, in bytes, if the kernel allows that much.
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -46,6 +48,8 @@ pub struct Socket {
     frame: Vec<u8>,
     /// The connection that has brought it, until it is judged.
     connection: Option<u64>,
+    /// Clients whose long frames wait, and until when at most.
+    held: Vec<(Principal, u64)>,
     /// The receiving call waits this number of milliseconds. 0: it never waits.
     waits_ms: u16,
 }
@@ -71,6 +75,7 @@ impl Socket {
             long: None,
             frame: Vec::new(),
             connection: None,
+            held: Vec::new(),
             waits_ms: 0,
         };
         socket.follow(directory)?;
@@ -210,8 +215,36 @@ impl Socket {
     /// brings what is not is not kept.
     #[inline]
     pub fn judge(&mut self, by: Option<Principal>) {
+        self.judge_at(0, by, |_| false);
+    }
+
+    /// The same at `now_ns`. No long frame is taken of a client that `is_full` says to have enough, until
+    /// [`Self::look_again`].
+    #[inline]
+    pub fn judge_at(&mut self, now_ns: u64, by: Option<Principal>, is_full: impl Fn(Principal) -> bool) {
         if let (Some(connection), Some(long)) = (self.connection.take(), &self.long) {
             long.judge(connection, by);
+            let is_held = |by: &Principal| self.held.iter().any(|(held, _)| held == by);
+            let by = by.filter(|by| matches!(by, Principal::Client(_)) && !is_held(by));
+            if let Some(by) = by.filter(|by| is_full(*by)) {
+                long.hold(by, true);
+                self.held.push((by, now_ns.saturating_add(HOLD_NS)));
+            }
+        }
+    }
+
+    /// Takes long frames of clients again that have not enough any more, or wait for long: the next one may be what the
+    /// others wait for, such as a copy with a signature.
+    #[inline]
+    pub fn look_again(&mut self, now_ns: u64, is_full: impl Fn(Principal) -> bool) {
+        if let Some(long) = self.long.as_ref().filter(|_| !self.held.is_empty()) {
+            self.held.retain(|(client, until)| {
+                let holds = now_ns < *until && is_full(*client);
+                if !holds {
+                    long.hold(*client, false);
+                }
+                holds
+            });
         }
     }
 

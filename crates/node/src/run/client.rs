@@ -97,8 +97,10 @@ pub struct ClientProcess<M: Meter = ()> {
     patient: bool,
     /// When lanes were last told that others are answered.
     heard_at: u64,
-    /// How many replicas have sent no keys yet.
+    /// With how many replicas no keys have been exchanged.
     keys_missing: usize,
+    /// What the lanes were told of that.
+    keys_told: usize,
     /// Before this time, the keys are not announced again.
     announce_at: u64,
     /// More threads want to run on this machine than there are cores.
@@ -147,6 +149,7 @@ impl<M: Meter> ClientProcess<M> {
             patient: false,
             heard_at: 0,
             keys_missing: config.cluster.n(),
+            keys_told: config.cluster.n(),
             announce_at: 0,
             crowded: false,
             counters: ClientCounters::default(),
@@ -205,9 +208,7 @@ impl<M: Meter> ClientProcess<M> {
                 Ok(Admitted::Keys) => {
                     self.send_keys();
                     self.heard(now);
-                    if self.keys_missing > 0 {
-                        self.count_keys(now);
-                    }
+                    self.count_keys(now);
                 }
                 Err(error) => {
                     self.refuse(error.name());
@@ -304,13 +305,28 @@ impl<M: Meter> ClientProcess<M> {
         }
     }
 
-    /// A replica has sent its keys: what was asked without them may be sent again (CL-11).
+    /// A replica has sent its keys: what was asked without them may be sent again. Or it has started again and lacks ours:
+    /// then all others may, too, so that all are sent ours, and lanes wait while fewer than a quorum can check what they ask
+    /// (CL-11, L38).
     #[cold]
     fn count_keys(&mut self, now: Now) {
         let missing = self.endpoint.door_mut().keys_missing();
-        if core::mem::replace(&mut self.keys_missing, missing) > missing {
+        if missing > core::mem::replace(&mut self.keys_missing, missing) {
+            self.announce(now);
+        }
+        if missing < self.keys_told || missing > self.keys_told.max(self.cluster.f()) {
+            self.keys_told = missing;
             (0..self.lanes.len()).for_each(|lane| self.step(now, lane, ClientInput::Keys { missing }));
         }
+    }
+
+    /// Sends all replicas our keys.
+    fn announce(&mut self, now: Now) {
+        if now.mono_ns >= self.announce_at {
+            self.announce_at = now.mono_ns.saturating_add(ANNOUNCE_NS);
+            self.endpoint.door_mut().announce();
+        }
+        self.send_keys();
     }
 
     /// Somebody was answered, or a replica has new keys: lanes that wait for long may ask soon.
@@ -383,13 +399,7 @@ impl<M: Meter> ClientProcess<M> {
             }
             ClientAction::SetTimer(deadline) => self.set_timer(now, lane, deadline.0),
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
-            ClientAction::SendKeys => {
-                if now.mono_ns >= self.announce_at {
-                    self.announce_at = now.mono_ns.saturating_add(ANNOUNCE_NS);
-                    self.endpoint.door_mut().announce();
-                }
-                self.send_keys();
-            }
+            ClientAction::SendKeys => self.announce(now),
             ClientAction::Done { timestamp, result, path } => {
                 let start = self.results.len();
                 self.results.extend_from_slice(actions.bytes(*result));

@@ -319,13 +319,14 @@ impl<S: Service, C: Core> Running<S, C> {
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
         let mono_ns = clock.look(std::mem::take(rested_ns));
         let (mut burst, mut now) = (0, None::<Now>);
+        node.socket.look_again(mono_ns, |client| process.replica().has_enough_of(client));
         while burst < BURST_MAX
             && let Some((source, datagram)) = node.socket.receive().map_err(unusable)?
         {
             burst += 1;
             let event = Event::Datagram { source, bytes: datagram };
             let by = process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
-            node.socket.judge(by);
+            node.socket.judge_at(mono_ns, by, |client| process.replica().has_enough_of(client));
         }
         let told = process.disk().told();
         let reached = told.durable();

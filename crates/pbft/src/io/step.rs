@@ -57,11 +57,13 @@ pub enum Timer {
     Recovery,
     /// A null batch is due for a recovery in progress (RC-10).
     NullBatch,
+    /// A client's next long request may be proposed (PR-8).
+    Pause,
 }
 
 impl Timer {
     /// How many there are: the size of a driver's array of deadlines.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// Every timer.
     pub const ALL: [Self; Self::COUNT] = [
@@ -73,6 +75,7 @@ impl Timer {
         Self::Relay,
         Self::Recovery,
         Self::NullBatch,
+        Self::Pause,
     ];
 
     /// Returns the timer's place in an array of deadlines.

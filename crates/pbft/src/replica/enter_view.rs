@@ -204,7 +204,7 @@ impl Replica {
             let proposed = mutant!(M44, taken, Some(SeqNum(u64::MAX)));
             let Some(pending) = self.clients.set_proposed(client, proposed) else { continue };
             if self.cluster.primary(self.views.view()) == self.id {
-                self.batcher.push(client);
+                self.batcher.push(client, pending.has_pause());
             } else if !pending.is_proposed(self.exec.executed()) && !self.recovery.is_active() {
                 out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
             }

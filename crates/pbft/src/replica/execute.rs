@@ -241,9 +241,11 @@ impl Replica {
             let batch = committed.and_then(|digest| self.find_batch(seq, &digest)).cloned();
             if let Some(batch) = batch {
                 for request in batch.requests() {
-                    self.clients.note_executed(request.client, request.timestamp);
+                    let (client, timestamp) = (request.client, request.timestamp);
+                    self.clients.note_served(client, timestamp, request.operation.len(), now.mono_ns);
+                    self.clients.note_executed(client, timestamp);
                     if !batch.separate().is_empty() {
-                        self.bodies.release(request.client, request.timestamp);
+                        self.bodies.release(client, timestamp);
                     }
                 }
             }

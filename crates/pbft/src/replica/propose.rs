@@ -4,13 +4,25 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_wire::batch::Batch;
+use quorate_wire::batch::{Batch, Body};
+use quorate_wire::frame::FRAME_BYTES_MAX;
 use quorate_wire::message::{Kind, encode_pre_prepare, pre_prepare_bytes_besides};
 
-use crate::io::step::{Actions, Milestone, Now, Recipient};
+use crate::io::config::Config;
+use crate::io::step::{Actions, Milestone, Now, Recipient, Timer};
 use crate::order::choice;
 use crate::order::slot::{Proposal, Slot};
 use crate::replica::Replica;
+
+/// Bytes of a batch's separate requests (PR-9). All are kept until a checkpoint is stable (SR-6), so this bounds the log.
+const APART_BYTES_MAX: usize = 256 << 10;
+
+/// Returns how long the others of a client's requests of this kind wait after one, in nanoseconds (PR-8): after the
+/// longest for half of the smallest time-out, so that its client does not wait for longer than a time-out (TM-1).
+fn pause_ns(request: &Body, config: &Config) -> u64 {
+    let bytes = u64::try_from(request.frame().len()).unwrap_or(u64::MAX);
+    config.request_timeout_min_ns / 2 * bytes / FRAME_BYTES_MAX as u64
+}
 
 impl Replica {
     /// Returns whether this replica, as primary, may assign the next number (PR-2).
@@ -46,10 +58,16 @@ impl Replica {
     /// are not back yet, until as many wait as it has: a batch costs the same however many requests it has.
     pub(super) fn on_burst_end(&mut self, now: Now, out: &mut Actions) {
         self.batcher.end_burst();
-        while !self.batcher.is_empty() && self.may_propose() && (self.is_idle() || self.batcher.has_another())
+        while !self.batcher.is_empty()
+            && self.may_propose()
+            && (self.is_idle() || self.batcher.has_another(now.mono_ns))
         {
-            let Some(batch) = self.next_batch(now) else { return };
+            let Some(batch) = self.next_batch(now) else { break };
             self.assign(now, batch, out);
+        }
+        let (clients, others) = (&self.clients, self.cluster.quorum() - 1);
+        if let Some(at) = self.batcher.pause_until(now.mono_ns, |client| clients.is_held_by(client, others)) {
+            Self::set_timer(out, Timer::Pause, at);
         }
     }
 
@@ -87,7 +105,7 @@ impl Replica {
     fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
         // Never below what is proposed already: when that has been executed, the backups would turn this down.
         let last = self.exec.last_choice().max(self.batcher.choice());
-        let weak = self.cluster.weak();
+        let (weak, others) = (self.cluster.weak(), self.cluster.quorum() - 1);
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let (executed, next) = (self.exec.executed(), self.batcher.assigned().next());
         let auth = (config.request_auth, weak);
@@ -99,28 +117,33 @@ impl Replica {
         let mut separate = Vec::new();
         let overhead = pre_prepare_bytes_besides(self.cluster.n(), self.piggyback.commits().len());
         self.batcher.fill(|queue, batch| {
-            let mut bytes = overhead;
-            while let Some(client) = queue.front() {
-                let pending = clients.proposable(client, executed, auth, now.mono_ns);
+            let (mut bytes, mut bytes_apart) = (overhead, 0);
+            while let Some(turn) = queue.next(now.mono_ns, |client| clients.is_held_by(client, others)) {
+                let pending = clients.proposable(turn.1, executed, auth, now.mono_ns);
                 let Some(pending) = pending else {
-                    queue.pop(false); // executed or superseded by now, or its client has to sign
+                    queue.skip(turn); // executed or superseded by now, or its client has to sign
                     continue;
                 };
                 let apart = config.separate && pending.request().operation().len() > config.separate_above;
                 let cost = if apart { 32 } else { pending.request().frame().len() + 4 };
                 let count = batch.len() + separate.len();
+                let cost_apart = if apart { pending.request().frame().len() } else { 0 };
                 // A single request above the bound goes alone (spec §1.3).
-                if count >= requests_max || (count > 0 && bytes + cost > config.batch_bytes_max) {
+                let is_full =
+                    bytes + cost > config.batch_bytes_max || bytes_apart + cost_apart > APART_BYTES_MAX;
+                if count >= requests_max || (count > 0 && is_full) {
                     break;
                 }
                 bytes += cost;
+                bytes_apart += cost_apart;
                 pending.set_proposed(Some(next));
                 if apart {
                     separate.push(pending.request().clone());
                 } else {
                     batch.push_stored(pending.request());
                 }
-                queue.pop(true);
+                let pause_ns = if pending.has_pause() { pause_ns(pending.request(), config) } else { 0 };
+                queue.serve(turn, now.mono_ns, pause_ns);
             }
             for body in separate.drain(..) {
                 batch.push_separate(body.digest, Some(body));

@@ -1,9 +1,9 @@
 //! Requests as they come from clients and from other replicas: authenticity, retransmission, relaying
 //! and the vouchers that let a backup time the primary [OSDI99 §4.1], spec §4.3, §12.1.
 
-use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, ReplicaId};
 use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReason};
+use quorate_wire::{Digest, Principal};
 
 use crate::io::config::RequestAuth;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
@@ -21,7 +21,6 @@ impl Replica {
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
         let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
-        let fits = self.clients.has_bytes_for(request.client, request.frame.len());
         let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
@@ -70,11 +69,11 @@ impl Replica {
                 return self.on_known_request(now, request, out);
             }
         }
-        if !fits {
-            return out.reject(Reject::OverQuota);
-        }
         if signature_first {
             return self.ask_for_signature(now, request, out);
+        }
+        if !self.make_bytes_for(now, request.client, request.frame.len()) {
+            return out.reject(Reject::OverQuota);
         }
         let Some(client) = self.clients.keep(request, now.mono_ns) else { return };
         if request.operation.len() > separate_above
@@ -86,6 +85,18 @@ impl Replica {
             self.bodies.drop_older(request.client);
         }
         self.take_up(now, request.client, out);
+    }
+
+    /// Says whether so much of a client waits that its driver had better read no more of its long requests: all replicas
+    /// would keep the same ones then, and not each its own (SR-1).
+    pub fn has_enough_of(&self, client: Principal) -> bool {
+        self.clients.has_enough_of(client.as_client().principal())
+    }
+
+    /// Says whether a client may have a request of `len` bytes waiting (SR-1), and makes room for it.
+    fn make_bytes_for(&mut self, now: Now, client: ClientId, len: usize) -> bool {
+        let at = (now.mono_ns, self.exec.executed());
+        self.clients.make_bytes_for(client, len, at, |other| self.bodies.drop_older(other))
     }
 
     /// Requests the expensive check outside of the step; the request waits in the body table.
@@ -114,7 +125,7 @@ impl Replica {
             let same = held.is_some_and(|held| held.digest == body.digest);
             if body.timestamp > client.executed() && (newer || same) {
                 let id = body.client;
-                if newer && !self.clients.has_bytes_for(id, body.frame().len()) {
+                if newer && !self.make_bytes_for(now, id, body.frame().len()) {
                     return out.reject(Reject::OverQuota);
                 }
                 if body.operation().len() > self.config.separate_above {
@@ -139,24 +150,29 @@ impl Replica {
         if !self.is_normal() || self.recovery.is_active() {
             return; // kept; the next view begins with it
         }
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         if self.is_primary() {
-            self.batcher.push(client);
+            self.batcher.push(client, pending.has_pause());
             return self.propose();
         }
-        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         // "if the replica is not the primary, it relays the request to the primary" [OSDI99 §4.1];
         // large ones have gone to all replicas and are sent again on demand only (TM-2).
         if pending.request().operation().len() <= self.config.separate_above {
             let to = Recipient::Replica(self.primary());
             out.forward(to, Kind::Request, Lsn(0), pending.request().frame());
         }
+        // The primary proposes what others hold first (PR-8).
+        let has_pause = pending.has_pause();
         // A signature convinces every replica, so the timer needs no vouchers (TM-2).
         if pending.request().proof == Proof::Signed || self.config.request_auth == RequestAuth::SigMac {
+            if has_pause {
+                self.vouch(now, client, out);
+            }
             self.time(now, client, out);
         } else {
             // A small one goes to the primary alone unless its client asks again: it need not wait to be vouched
             // for (TM-2).
-            if pending.request().operation().len() <= self.config.separate_above {
+            if has_pause || pending.request().operation().len() <= self.config.separate_above {
                 self.vouch(now, client, out);
             }
             self.watch_relays(now, out);
@@ -234,8 +250,11 @@ impl Replica {
         }
         let set = entry.vouch(m.digest, from);
         let pending = entry.pending().filter(|p| p.request().digest == m.digest);
-        if leads && must_sign && pending.is_some_and(|p| !p.is_proposed(last)) {
-            self.batcher.push(m.client);
+        if leads
+            && must_sign
+            && let Some(pending) = pending.filter(|p| !p.is_proposed(last))
+        {
+            self.batcher.push(m.client, pending.has_pause());
             return self.propose();
         }
         if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
@@ -339,12 +358,9 @@ impl Replica {
         }
         self.scratch = due;
         let primary = Recipient::Replica(self.primary());
-        for (_, pending) in self.clients.pending_mut() {
-            if !pending.is_relayed_again() && now.mono_ns.saturating_sub(pending.since()) >= patience / 2 {
-                pending.relay_again();
-                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
-            }
-        }
+        self.clients.relay(now.mono_ns, patience / 2, self.exec.executed(), |request| {
+            out.forward(primary, Kind::Request, Lsn(0), request.frame());
+        });
         if more {
             self.watch_relays(now, out);
         }

@@ -24,8 +24,8 @@ impl Replica {
         self.is_normal() && !self.is_primary() && !self.target.is_active() && !self.recovery.is_active()
     }
 
-    /// Returns since when something has waited for the primary: the oldest request that it has not proposed, or
-    /// the first accepted proposal that is not executed.
+    /// Returns since when something has waited for the primary: a request that it has not proposed, or the first accepted
+    /// proposal that is not executed.
     ///
     /// What is proposed waits for its turn, not for the primary: under overload that may take longer than any
     /// time-out, and continues as long as something is executed now and then, or the service is at work (A23). So does
@@ -38,11 +38,13 @@ impl Replica {
         let at_work = self.exec.holds_up();
         let full_at = self.watch.full_at(done, at_work || self.is_held_up_by_workers(), now);
         let patient_to = PASSED_OVER_MAX.saturating_mul(pipeline);
-        let unproposed = self.clients.oldest_unproposed(self.exec.executed()).map(|waits| {
+        let unproposed = self.clients.unproposed(self.exec.executed()).map(|waits| {
             let late = accepted > waits.passed_over_from().plus(patient_to);
-            let passed_over = late && mutant!(M114, waits.is_unfair(), true);
-            if passed_over { waits.since() } else { waits.since().max(full_at) }
+            let passed_over =
+                if late { mutant!(M114, waits.since_unfair(), Some(waits.since())) } else { None };
+            passed_over.unwrap_or(waits.since().max(full_at))
         });
+        let unproposed = unproposed.min();
         // Results reset the clock as they arrive.
         let busy_since = self.watch.busy_since().filter(|_| !at_work && mutant!(M99, accepted > done, true));
         [unproposed, busy_since].into_iter().flatten().min()
@@ -129,12 +131,10 @@ impl Replica {
         let before = now.mono_ns.saturating_sub(self.patience());
         let mut bytes = 0;
         for (client, pending) in self.clients.pending() {
-            bytes += pending.request().frame().len();
-            if bytes > FORWARDED_BYTES_MAX {
-                break;
-            }
-            if pending.is_timed() && pending.since() <= before {
-                let request = &pending.request();
+            let request = &pending.request();
+            let len = request.frame().len();
+            if pending.is_timed() && pending.since() <= before && bytes + len <= FORWARDED_BYTES_MAX {
+                bytes += len;
                 out.forward(Recipient::All, Kind::Request, Lsn(0), request.frame());
                 if request.proof != Proof::Signed {
                     let ack = ReqAck { client, timestamp: request.timestamp, digest: request.digest };

@@ -14,6 +14,7 @@ use crate::io::config::{MS, RequestAuth};
 use crate::io::step::Reject;
 
 mod lane;
+mod turns;
 
 use lane::SHORT_BYTES;
 pub(crate) use lane::{Client, Pending};
@@ -51,39 +52,10 @@ struct Share {
     proposed: u64,
     /// Bytes of its requests that wait, but for the short ones.
     long_bytes: usize,
-}
-
-/// The oldest request that waits to be proposed, and how others have fared since.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unproposed {
-    since: u64,
-    passed_over_from: SeqNum,
-    /// Requests proposed since: of its principal, and of all.
-    own: u64,
-    all: u64,
-    /// Lanes of its principal, and principals.
-    lanes: u64,
-    principals: u64,
-}
-
-impl Unproposed {
-    /// Returns since when it waits.
-    pub(crate) fn since(&self) -> u64 {
-        self.since
-    }
-
-    /// Returns the last number that had been accepted then.
-    pub(crate) fn passed_over_from(&self) -> SeqNum {
-        self.passed_over_from
-    }
-
-    /// Says whether a primary that lets the principals take turns, and the lanes of each (PR-3), would have proposed it by
-    /// now: its lane has its turn when each of the others has had one, and so has its principal. Twice as much is granted
-    /// for what came to the primary earlier.
-    pub(crate) fn is_unfair(&self) -> bool {
-        let turns = self.own.saturating_add(1).saturating_mul(self.principals);
-        self.own > 2 * self.lanes || self.all > turns.saturating_mul(2)
-    }
+    /// When one of its long requests was last executed.
+    served_at: u64,
+    /// When the one of them that had waited for longest was last executed.
+    in_turn_at: u64,
 }
 
 /// The request table: the client lanes. Never more than `clients_max`, and of one principal never more than
@@ -181,6 +153,28 @@ impl RequestTable {
     #[inline]
     pub(crate) fn has_bytes_for(&self, client: ClientId, len: usize) -> bool {
         mutant!(M87, len <= SHORT_BYTES, true) || self.long_bytes(client) + len <= CLIENT_BYTES_MAX
+    }
+
+    /// Says whether a principal may have a request of `len` bytes waiting, and makes room if a lane waits for it: of the
+    /// principal's long requests that are not proposed, those go that came after this lane was turned away first. So every
+    /// lane has its turn, however many there are (L37). `drop` is told whose request goes.
+    pub(crate) fn make_bytes_for(
+        &mut self,
+        id: ClientId,
+        len: usize,
+        (now, last): (u64, SeqNum),
+        mut drop: impl FnMut(ClientId),
+    ) -> bool {
+        while !self.has_bytes_for(id, len) {
+            let Some(client) = self.clients.get_mut(&id) else { return false };
+            let came = client.turn_away(now);
+            let others = self.clients.range(lanes_of(id.principal())).filter(|(other, _)| **other != id);
+            let later = others.filter_map(|(other, client)| Some((client.may_give_way(last)?, *other)));
+            let Some((_, other)) = later.filter(|(at, _)| *at > came).max() else { return false };
+            self.change(other, Client::give_way);
+            drop(other);
+        }
+        true
     }
 
     #[cold]
@@ -320,32 +314,6 @@ impl RequestTable {
         let pending = self.clients.get_mut(&client)?.pending_mut()?;
         pending.set_proposed(at);
         Some(pending)
-    }
-
-    /// Returns the oldest request that the timer guards and the primary has not proposed for a number above `last`, the
-    /// last one that is executed finally: "this request", not "some request", so that a primary that serves only its
-    /// friends trips it (TM-1, B8).
-    pub(crate) fn oldest_unproposed(&mut self, last: SeqNum) -> Option<Unproposed> {
-        let Self { clients, waiting, .. } = self;
-        let of = |client: &ClientId, timestamp: Timestamp| {
-            let pending = clients.get(client).and_then(Client::pending);
-            pending.filter(|p| p.is_timed() && p.request().timestamp == timestamp)
-        };
-        while waiting.front().is_some_and(|(client, timestamp)| of(client, *timestamp).is_none()) {
-            waiting.pop_front();
-        }
-        let mut all = waiting.iter().filter_map(|(client, t)| Some((client.principal(), of(client, *t)?)));
-        let (principal, pending) = all.find(|(_, pending)| !pending.is_proposed(last))?;
-        let share = self.shares.get(&principal).copied().unwrap_or_default();
-        let (own, all) = pending.proposed_before();
-        Some(Unproposed {
-            since: pending.since(),
-            passed_over_from: pending.passed_over_from(),
-            own: share.proposed.saturating_sub(own),
-            all: self.proposed.saturating_sub(all),
-            lanes: u64::try_from(share.lanes).unwrap_or(u64::MAX),
-            principals: u64::try_from(self.shares.len()).unwrap_or(u64::MAX),
-        })
     }
 
     /// Gives every waiting request the time from now on: timers stood still until now (TM-5).

@@ -9,6 +9,7 @@ use super::row::{Expect, Scenario, one_each};
 use super::stage::{Ended, Stage};
 use crate::adversary::client::Forgery;
 use crate::adversary::primary::StuffBatches;
+use crate::app::Ask;
 use crate::setup::Setup;
 
 /// The scenarios.
@@ -115,7 +116,39 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("no place for another client"), Expect::Noted("asked again")])
     .with(|setup| Setup { config: Config { clients_max: 16, ..setup.config }, clients: 4, ..setup })
     .play(place_given_away),
+    Scenario::new(
+        "l37_long_requests_in_all_lanes",
+        &["L37"],
+        "A client has more long requests than a replica keeps of it, and each replica keeps others: no view change (TM-1)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Reject(Reject::OverQuota), Expect::Noted("view 0 to the end")])
+    .with(|setup| {
+        let config = Config { clients_max: 4096, ..setup.config };
+        Setup { config, lanes: LONG_LANES, inline: true, request_ns: 8 * MS, ..setup }
+    })
+    .play(long_in_all_lanes),
 ];
+
+/// Lanes with long requests.
+const LONG_LANES: u16 = 28;
+/// Bytes of each: a replica keeps 27 of one client.
+const LONG_BYTES: usize = 600_000;
+
+/// Each lane of client 1 has a long request outstanding all the time; client 0 asks now and then.
+fn long_in_all_lanes(stage: &mut Stage) -> Ended {
+    let ask = Ask { operation: vec![0; LONG_BYTES], read_only: false };
+    for _ in 0..40 {
+        for lane in 0..usize::from(LONG_LANES) {
+            stage.world.ask_for(1, lane, &ask);
+            stage.pass(2 * MS)?;
+        }
+        stage.ask(0, 0, "incr x 1");
+        stage.require(stage.view() == 0, format!("view {} because of one client", stage.view()))?;
+    }
+    stage.note("view 0 to the end");
+    Ok(())
+}
 
 /// Two clients fill the table, 14 places for clients and at most 7 for each.
 fn place_given_away(stage: &mut Stage) -> Ended {

@@ -209,6 +209,7 @@ fn timer(name: &str) -> Result<Timer, String> {
         "relay" => Timer::Relay,
         "recovery" => Timer::Recovery,
         "null-batch" => Timer::NullBatch,
+        "pause" => Timer::Pause,
         _ => return Err(format!("`{name}` is no timer")),
     })
 }

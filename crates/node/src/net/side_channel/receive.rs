@@ -14,6 +14,8 @@ use super::slots::Slots;
 
 /// Frames that wait for the owner, in bytes. Beyond it connections wait, but for those of replicas.
 const WAITING_BYTES_MAX: usize = 32 << 20;
+/// The same for frames of clients that wait because these have enough here. Those beyond it are lost.
+const KEPT_BYTES_MAX: usize = 16 << 20;
 /// The same for one connection, a replica's as well.
 pub(super) const CONNECTION_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are taken from a connection at once. Once these have come, room is made for the rest of a frame.
@@ -41,7 +43,34 @@ struct Shared {
     frames: VecDeque<Long>,
     /// The bytes of these.
     bytes: usize,
+    /// Frames of clients that have enough here.
+    kept: VecDeque<Long>,
     slots: Slots,
+}
+
+impl Shared {
+    /// Puts a frame before the owner, or keeps it back.
+    fn push(&mut self, long: Long) {
+        if !self.slots.is_held(long.connection) {
+            self.bytes += long.frame.len();
+            return self.frames.push_back(long);
+        }
+        let bytes: usize = self.kept.iter().map(|kept| kept.frame.len()).sum();
+        if bytes + long.frame.len() <= KEPT_BYTES_MAX {
+            self.kept.push_back(long);
+        } else {
+            self.slots.takes(long.connection, long.frame.len());
+        }
+    }
+
+    /// Sorts all frames again, after it has changed who has enough.
+    fn sort(&mut self) {
+        let (frames, kept) = (std::mem::take(&mut self.frames), std::mem::take(&mut self.kept));
+        self.bytes = 0;
+        for long in kept.into_iter().chain(frames) {
+            self.push(long);
+        }
+    }
 }
 
 /// What the threads share with the owner.
@@ -105,6 +134,16 @@ impl Inbox {
         self.news.notify_all();
     }
 
+    /// A client has enough here: what it has brought and brings waits, and then its connections do. Or not any more.
+    pub(super) fn hold(&self, client: Principal, holds: bool) {
+        let mut shared = self.shared();
+        shared.slots.hold(client, holds);
+        shared.sort();
+        self.count.store(shared.frames.len(), Ordering::Release);
+        drop(shared);
+        self.news.notify_all();
+    }
+
     /// Ends every connection.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -117,7 +156,12 @@ impl Inbox {
         let (id, len) = (long.connection, long.frame.len());
         let mut shared = self.shared();
         loop {
-            let has_room = shared.bytes + len <= WAITING_BYTES_MAX || shared.slots.is_replicas(id);
+            let held = shared.slots.is_held(id);
+            let has_room = if held {
+                shared.slots.waiting(id) == 0
+            } else {
+                shared.bytes + len <= WAITING_BYTES_MAX || shared.slots.is_replicas(id)
+            };
             if has_room && shared.slots.waiting(id) + len <= CONNECTION_BYTES_MAX {
                 break;
             }
@@ -128,10 +172,9 @@ impl Inbox {
         }
         let is_strangers = shared.slots.brings(id, len);
         let was_empty = shared.frames.is_empty();
-        shared.bytes += len;
-        shared.frames.push_back(long);
+        shared.push(long);
         self.count.store(shared.frames.len(), Ordering::Release);
-        if was_empty {
+        if was_empty && !shared.frames.is_empty() {
             // Once: from then on the owner is awake until it has seen the queue empty.
             let _ = self.bell.send(&[]);
         }

@@ -5,7 +5,7 @@
 //! nothing. Known connections have places that no stranger can take: some for each replica and each
 //! client, with a bound on those of all clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     held: BTreeMap<u64, Slot>,
+    /// The key holders of clients that have enough with the owner.
+    full: BTreeSet<u64>,
     last: u64,
     moments: u64,
 }
@@ -97,6 +99,21 @@ impl Slots {
     /// Returns the bytes of a connection's frames that wait for the owner.
     pub(super) fn waiting(&self, id: u64) -> usize {
         self.held.get(&id).map_or(0, |slot| slot.waiting)
+    }
+
+    /// A client has enough with the owner, or not any more.
+    pub(super) fn hold(&mut self, client: Principal, holds: bool) {
+        if holds {
+            self.full.insert(client.key_holder());
+        } else {
+            self.full.remove(&client.key_holder());
+        }
+    }
+
+    /// Says whether a connection is of a client that has enough with the owner.
+    pub(super) fn is_held(&self, id: u64) -> bool {
+        let of = self.held.get(&id).and_then(|slot| slot.of);
+        of.is_some_and(|of| self.full.contains(&of.key_holder()))
     }
 
     /// Judges a connection by a frame of it: whose it was, if it was authentic.

@@ -4,8 +4,8 @@ use super::receive::CONNECTION_BYTES_MAX;
 use super::slots::{PEER_MAX, STRANGERS_MAX};
 use super::*;
 use quorate_process::Directory;
-use quorate_wire::ReplicaId;
 use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::{ClientId, ReplicaId};
 use std::time::Instant;
 
 /// The shortest frame that is taken.
@@ -173,6 +173,27 @@ fn h1_frames_that_wait_are_bounded() {
         assert_eq!(long.frame, vec![2; len]);
     }
     assert_eq!(wait_for(&receiver, Some(R1)), vec![3; SHORT]);
+}
+
+/// L37, SR-1: what a client sends that has enough here waits, soon at its own end. What others send does not.
+#[test]
+fn l37_what_a_client_with_enough_sends_waits() {
+    let (receiver, _bell) = open(&[]);
+    let client = Principal::Client(ClientId::new(1, 0));
+    let [mut full, mut other] = [client, R1].map(|by| {
+        let mut peer = TcpStream::connect(receiver.address).unwrap();
+        peer.write_all(&frame(1, SHORT)).unwrap();
+        assert_eq!(wait_for(&receiver, Some(by)), vec![1; SHORT]);
+        peer
+    });
+    receiver.hold(client, true);
+    full.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    while full.write_all(&frame(2, 1 << 20)).is_ok() {}
+    other.write_all(&frame(3, SHORT)).unwrap();
+    assert_eq!(wait_for(&receiver, Some(R1)), vec![3; SHORT]);
+    assert_eq!(receiver.take(), None);
+    receiver.hold(client, false);
+    assert_eq!(wait_for(&receiver, Some(client)), vec![2; 1 << 20]);
 }
 
 /// A receiver that was away costs the frames of that time and no more; nobody waits for it.

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
+use quorate_wire::frame::PACKED_BYTES_MAX;
 use quorate_wire::id::{SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request};
 
@@ -20,7 +21,9 @@ pub(crate) struct Pending {
     request: Body,
     /// The last number of this view for which it is proposed.
     proposed_at: Option<SeqNum>,
-    /// When it came, in nanoseconds.
+    /// When it came, in nanoseconds; the first time, if there was no room for it.
+    came: u64,
+    /// When its time began, in nanoseconds.
     since: u64,
     /// It counts for the request timer (TM-1, TM-2).
     timed: bool,
@@ -35,10 +38,11 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    fn new(request: Body, now: u64) -> Self {
+    fn new(request: Body, came: u64, now: u64) -> Self {
         Self {
             request,
             proposed_at: None,
+            came,
             since: now,
             timed: false,
             relayed_again: false,
@@ -59,6 +63,21 @@ impl Pending {
     /// another to all others (B8, L30).
     pub(crate) fn is_proposed(&self, last: SeqNum) -> bool {
         self.proposed_at.is_some_and(|at| mutant!(M116, at > last, true))
+    }
+
+    /// Says whether it counts among its client's bytes (SR-1).
+    pub(crate) fn is_long(&self) -> bool {
+        self.request.frame().len() > SHORT_BYTES
+    }
+
+    /// Says whether it is longer than a datagram, so that its client's others have a pause after it (PR-8).
+    pub(crate) fn has_pause(&self) -> bool {
+        self.request.frame().len() > PACKED_BYTES_MAX
+    }
+
+    /// Returns its length, or 0 if it is short.
+    pub(crate) fn long_bytes(&self) -> usize {
+        if self.is_long() { self.request.frame().len() } else { 0 }
     }
 
     /// Returns when it came, or when its time began again.
@@ -152,6 +171,8 @@ pub(crate) struct Client {
     /// of another request changes nothing of what the others have said.
     vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
+    /// Since when a long request of it finds no room.
+    turned_away: Option<u64>,
     /// Memory of the last request, to be used again.
     spare: Option<Body>,
 }
@@ -196,14 +217,12 @@ impl Client {
 
     /// Returns the length of the waiting request, or 0 for none and for a short one.
     pub(super) fn long_bytes(&self) -> usize {
-        let len = self.pending.as_ref().map_or(0, |pending| pending.request.frame().len());
-        if len > SHORT_BYTES { len } else { 0 }
+        self.pending.as_ref().map_or(0, Pending::long_bytes)
     }
 
     pub(super) fn keep(&mut self, request: &Request<'_>, now: u64) {
-        self.take_pending();
         let body = self.store(request);
-        self.pending = Some(Pending::new(body, now));
+        self.keep_stored(body, now);
     }
 
     pub(super) fn renew(&mut self, request: &Request<'_>) {
@@ -222,7 +241,24 @@ impl Client {
 
     pub(super) fn keep_stored(&mut self, request: Body, now: u64) {
         self.take_pending();
-        self.pending = Some(Pending::new(request, now));
+        let came = self.turned_away.take().unwrap_or(now);
+        self.pending = Some(Pending::new(request, came, now));
+    }
+
+    /// A long request of it finds no room. Returns since when that is so.
+    pub(super) fn turn_away(&mut self, now: u64) -> u64 {
+        *self.turned_away.get_or_insert(now)
+    }
+
+    /// Returns when its long request came, if that may go: it is not in a proposal above `last`.
+    pub(super) fn may_give_way(&self, last: SeqNum) -> Option<u64> {
+        let pending = self.pending.as_ref()?;
+        (pending.is_long() && !pending.is_proposed(last)).then_some(pending.came)
+    }
+
+    /// Its request goes, and keeps its turn.
+    pub(super) fn give_way(&mut self) {
+        self.turned_away = self.pending.take().map(|pending| pending.came);
     }
 
     /// Copies a request into memory that was used before, if that is free again.
