@@ -77,6 +77,8 @@ pub(crate) struct RequestTable {
     waiting: VecDeque<(ClientId, Timestamp)>,
     /// Requests that were proposed while any waited for that.
     proposed: u64,
+    /// Bytes of all long requests that wait.
+    all_long_bytes: usize,
 }
 
 impl RequestTable {
@@ -91,6 +93,7 @@ impl RequestTable {
             refused: BTreeMap::new(),
             waiting: VecDeque::new(),
             proposed: 0,
+            all_long_bytes: 0,
         }
     }
 
@@ -200,6 +203,7 @@ impl RequestTable {
             && let Some(share) = self.shares.get_mut(&id.principal())
         {
             share.long_bytes = (share.long_bytes + after).saturating_sub(before);
+            self.all_long_bytes = (self.all_long_bytes + after).saturating_sub(before);
         }
         Some(client)
     }
