@@ -27,8 +27,8 @@ use quorate_service::{Context, Stop, View};
 use crate::error::{Done, OpError, Why};
 use crate::settings::Settings;
 use crate::types::FileKind;
-use crate::volume::bytes::le64;
 use crate::volume::inode::Inode;
+use crate::volume::later::{LaterKind, postpone};
 
 pub(crate) mod bytes;
 pub(crate) mod data;
@@ -37,8 +37,10 @@ pub mod fsck;
 pub(crate) mod handle;
 pub(crate) mod inode;
 mod inodes;
+pub(crate) mod later;
 mod mounts;
 mod quota;
+pub(crate) mod redo;
 
 /// Marks the state as a file system in this format.
 const MAGIC: [u8; 8] = *b"quorFS02";
@@ -90,10 +92,18 @@ impl<'s, 'v> Volume<'s, 'v> {
         let mut volume = Self::at(settings, view)?;
         let [.., a, b, c, d] = cx.seq.0.to_be_bytes();
         volume.generation = u32::from_be_bytes([a, b, c, d]);
+        if volume.view.is_on_cells() {
+            // That it is later than any time before is left to settling.
+            volume.now = time_of(cx);
+            if !volume.is_formatted()? {
+                volume.needs_pages()?;
+            }
+            return Ok(volume);
+        }
         let last = volume.number(TIME_AT)?;
-        // The agreed time, or one more than the largest used before, so that no two changes have the same time
-        // [OSDI99 §6.2]. Calls that are not ordered use no time up.
-        volume.now = if cx.read_only { cx.time_ns.max(last) } else { cx.time_ns.max(last + 1) };
+        // The agreed time plus the place in the batch, or one more than the largest used before, so that no two changes
+        // have the same time [OSDI99 §6.2]. Calls that are not ordered use no time up.
+        volume.now = if cx.read_only { cx.time_ns.max(last) } else { time_of(cx).max(last + 1) };
         match volume.view.page(0)?.first_chunk() {
             Some(&MAGIC | &MAGIC_UNCOUNTED) => {}
             Some([0, 0, 0, 0, 0, 0, 0, 0]) => volume.format()?,
@@ -107,7 +117,8 @@ impl<'s, 'v> Volume<'s, 'v> {
         if view.page_bytes() < PAGE_BYTES_MIN || view.pages() <= settings.reply_pages.saturating_add(1) {
             return Err(Stop::Corrupt);
         }
-        let is_counted = view.page(0)?.first_chunk() != Some(&MAGIC_UNCOUNTED);
+        view.has_cells_for_pages();
+        let is_counted = magic(view)? != MAGIC_UNCOUNTED;
         let space = Space::new(view, (0, SPACE_AT), settings.reply_pages + 1);
         let tree = |at| Tree::new((0, at), space);
         let (inodes, names, cookies) = (tree(INODES_AT), tree(NAMES_AT), tree(COOKIES_AT));
@@ -128,9 +139,39 @@ impl<'s, 'v> Volume<'s, 'v> {
         })
     }
 
+    /// Opens the state to settle a call of this context, which has run on cells.
+    pub(crate) fn resume(settings: &'s Settings, cx: &Context, view: &'s mut View<'v>) -> Result<Self, Stop> {
+        Ok(Self { now: time_of(cx), ..Self::at(settings, view)? })
+    }
+
+    /// Returns the same file system in another view.
+    fn over<'t, 'u>(&'t self, view: &'t mut View<'u>) -> Volume<'t, 'u> {
+        let Self { settings, space, inodes, names, cookies, extents, usage, mounts, .. } = *self;
+        let Self { is_counted, now, generation, .. } = *self;
+        Volume {
+            view,
+            settings,
+            space,
+            inodes,
+            names,
+            cookies,
+            extents,
+            usage,
+            mounts,
+            is_counted,
+            now,
+            generation,
+        }
+    }
+
+    /// Returns whether the time of this call is later than any before.
+    pub(crate) fn is_in_time(&self) -> Result<bool, Stop> {
+        Ok(self.number(TIME_AT)? < self.now)
+    }
+
     /// Returns whether the state is a file system.
     pub(crate) fn is_formatted(&self) -> Result<bool, Stop> {
-        Ok(matches!(self.view.page(0)?.first_chunk(), Some(&MAGIC | &MAGIC_UNCOUNTED)))
+        Ok(matches!(magic(self.view)?, MAGIC | MAGIC_UNCOUNTED))
     }
 
     /// Creates an empty file system from zeros: a root directory that everyone may use, like `/tmp`.
@@ -147,6 +188,31 @@ impl<'s, 'v> Volume<'s, 'v> {
         }
         self.tick()?;
         Ok(())
+    }
+
+    /// Returns whether this is a run on cells.
+    pub(crate) fn is_on_cells(&self) -> bool {
+        self.view.is_on_cells()
+    }
+
+    /// Stops a run on cells: what follows has a meaning on pages only.
+    pub(crate) fn needs_pages(&self) -> Result<(), Stop> {
+        self.view.needs_pages()
+    }
+
+    /// Leaves a change to settling, if this is a run on cells. Returns whether it is.
+    pub(crate) fn postpone(&mut self, kind: LaterKind, parts: &[&[u8]]) -> bool {
+        postpone(self.view, kind, &[], parts)
+    }
+
+    /// Passes the volume to `read`; in a run on cells, the volume as it has settled. What is read there of a file or a
+    /// directory is unchanged if its inode is, which the caller has read: a call that changes the data of a file, or the
+    /// entries of a directory, changes its inode, too.
+    fn settled<T>(&self, read: impl FnOnce(&Volume<'_, '_>) -> Result<T, Stop>) -> Result<T, Stop> {
+        match self.view.settled_view()? {
+            None => read(self),
+            Some(mut view) => read(&self.over(&mut view)),
+        }
     }
 
     /// Returns the settings of the file system.
@@ -168,7 +234,9 @@ impl<'s, 'v> Volume<'s, 'v> {
 
     /// Returns the time of this call, and records that it is used.
     pub(crate) fn tick(&mut self) -> Result<u64, Stop> {
-        self.set_number(TIME_AT, self.now)?;
+        if !postpone(self.view, LaterKind::Tick, &[], &[]) {
+            self.set_number(TIME_AT, self.now)?;
+        }
         Ok(self.now)
     }
 
@@ -204,8 +272,18 @@ impl<'s, 'v> Volume<'s, 'v> {
     }
 
     /// Checks that there is space for a change with this number of names and inodes.
-    pub(crate) fn check_room(&self) -> Done<()> {
-        if self.available_pages()? == 0 { Err(Why::NoSpc.into()) } else { Ok(()) }
+    pub(crate) fn check_room(&mut self) -> Done<()> {
+        let has_space = self.settled(|volume| Ok(volume.available_pages()? > 0))?;
+        postpone(self.view, LaterKind::Space, &[0, 0, 0, has_space.into()], &[]);
+        if has_space { Ok(()) } else { Err(Why::NoSpc.into()) }
+    }
+
+    /// Checks that another inode is allowed.
+    pub(crate) fn check_inodes(&mut self) -> Done<()> {
+        let inodes_max = self.settings.inodes_max;
+        let has_inodes = self.settled(|volume| Ok(volume.inodes_used()? < inodes_max))?;
+        postpone(self.view, LaterKind::Inodes, &[0, 0, 0, has_inodes.into()], &[]);
+        if has_inodes { Ok(()) } else { Err(Why::NoSpc.into()) }
     }
 
     /// Returns the number of inodes in use.
@@ -236,8 +314,7 @@ impl<'s, 'v> Volume<'s, 'v> {
     pub(crate) fn add_inode(&mut self, inode: &Inode, inline: &[u8]) -> Done<u64> {
         let number = self.next_inode()?;
         self.set_number(NEXT_INODE_AT, number.checked_add(1).ok_or(Stop::Corrupt)?)?;
-        let used = self.inodes_used()?;
-        self.set_number(INODES_USED_AT, used + 1)?;
+        self.count_inodes(1)?;
         self.put_inode_with(number, inode, inline)?;
         self.charge(inode.uid, 0, 1)?;
         Ok(number)
@@ -248,16 +325,32 @@ impl<'s, 'v> Volume<'s, 'v> {
         if !self.inodes.remove(self.view, &number.to_be_bytes())? {
             return Err(Stop::Corrupt.into());
         }
-        let used = self.inodes_used()?;
-        self.set_number(INODES_USED_AT, used.checked_sub(1).ok_or(Stop::Corrupt)?)?;
+        self.count_inodes(-1)?;
         self.charge(inode.uid, 0, -1)
     }
 
+    fn count_inodes(&mut self, change: i64) -> Result<(), Stop> {
+        if self.view.add(0, INODES_USED_AT, change, u64::MAX)? { Ok(()) } else { Err(Stop::Corrupt) }
+    }
+
     fn number(&self, at: usize) -> Result<u64, Stop> {
-        le64(self.view.page(0)?, at)
+        self.view.number(0, at)
     }
 
     fn set_number(&mut self, at: usize, number: u64) -> Result<(), Stop> {
-        self.view.write(0, at, &number.to_le_bytes())
+        self.view.set_number(0, at, number)
     }
+}
+
+/// Returns the time of an ordered call, if no call before has used it up. It follows from the call's place in the order
+/// alone (PX-D).
+fn time_of(cx: &Context) -> u64 {
+    cx.time_ns.saturating_add(u64::from(cx.index))
+}
+
+/// Returns what marks the format. A file system keeps its format, so a run on cells does not note that it was read.
+fn magic(view: &View<'_>) -> Result<[u8; 8], Stop> {
+    let settled = view.settled_view()?;
+    let page = settled.as_ref().unwrap_or(view).page(0)?;
+    page.first_chunk().copied().ok_or(Stop::Corrupt)
 }

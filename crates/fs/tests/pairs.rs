@@ -1,6 +1,6 @@
 //! Every pair of calls of NFS and MOUNT both ways round: if the rules call them independent, replies and contents are equal.
 //!
-//! Each call keeps its own batch and time. Today the file system gives a call at least one more than the last time that was
+//! Each call keeps its own batch and time. The file system gives a call at least one more than the last time that was
 //! used. So the test takes that time back before each call: the rules are about the calls, and not about the clock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 

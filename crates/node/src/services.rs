@@ -77,7 +77,7 @@ macro_rules! services {
 }
 
 services! {
-    FS "fs" 1, "A file system",
+    FS "fs" 2, "A file system",
         &[("fs_exports", "\"/(rw,no_root_squash)\"")], refused,
         |settings| quorate_fs::Fs::new(settings.clone()).map_err(|error| format!("fs_{error}"));
     KV "kv" 2, "A key-value store",

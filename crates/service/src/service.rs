@@ -35,6 +35,16 @@ pub trait Service: Sync {
         Ok(())
     }
 
+    /// Makes a change of an operation that [`View::postpone`] has left for the moment when the operation settles. Returns
+    /// whether its outcome is what the run has assumed; if not, the operation is executed on pages. The default says no.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::execute`].
+    fn redo(&self, _cx: Context, _change: &[u8], _state: &mut View<'_>) -> Result<bool, Stop> {
+        Ok(false)
+    }
+
     /// Returns the most pages that `operation` takes, if it succeeds whenever that many are free. None, the default:
     /// not known, and the operation is not answered before it is part of the state (PX-C).
     fn cost(&self, _operation: &[u8], _page_bytes: usize) -> Option<u32> {
@@ -80,6 +90,10 @@ impl<S: Service + Send> Service for Arc<S> {
 
     fn step(&self, cx: Context, step: u32, state: &mut View<'_>) -> Result<(), Stop> {
         (**self).step(cx, step, state)
+    }
+
+    fn redo(&self, cx: Context, change: &[u8], state: &mut View<'_>) -> Result<bool, Stop> {
+        (**self).redo(cx, change, state)
     }
 
     fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use quorate_service::kv::{Answer, Asked, Command, Failure, Further, Items, Kv, Operation};
 use quorate_service::null::{self, Null};
+use quorate_service::parallel::{KeyRules, Rules};
 use quorate_service::registry;
 use quorate_service::{Context, Service, View};
 
@@ -51,6 +52,11 @@ pub trait App: Words + Clone + 'static {
     /// Returns the service.
     fn service(&self) -> Self::Service;
 
+    /// Returns which of its requests depend on each other.
+    fn rules(&self) -> Box<dyn Rules + Send> {
+        Box::new(KeyRules::new(self.service()))
+    }
+
     /// Returns its double in the initial state.
     fn double(&self) -> Box<dyn Double>;
 
@@ -63,8 +69,7 @@ pub trait App: Words + Clone + 'static {
     /// Reads an operation as people write it.
     fn parse(&self, text: &str) -> Option<Ask>;
 
-    /// Checks that a history is linearizable (I14). If not, returns when it stopped being so, and what
-    /// it was about.
+    /// Checks that a history is linearizable (I14). If not, returns when it stopped being so, and its subject.
     fn check(&self, history: &History) -> Result<(), (u64, String)>;
 
     /// Returns how large its pages have to be, if that is not for the seed to say.
@@ -72,8 +77,7 @@ pub trait App: Words + Clone + 'static {
         None
     }
 
-    /// Looks whether the state of a correct replica is in order, when a run has ended. If not, returns what is
-    /// wrong with it.
+    /// Looks whether the state of a correct replica is in order, when a run has ended. If not, returns what is wrong.
     fn audit(&self, _state: View<'_>) -> Result<(), String> {
         Ok(())
     }
@@ -84,8 +88,7 @@ pub trait App: Words + Clone + 'static {
 pub struct KvApp {
     /// How many keys there are to fight over.
     pub keys: u64,
-    /// Values are now and then this long, in bytes: around the border of separate transmission, and
-    /// the papers' 4 KB.
+    /// Values are now and then this long, in bytes: around the border of separate transmission, and the papers' 4 KB.
     pub long: [usize; 3],
     /// Reads, per million operations.
     pub reads: u32,

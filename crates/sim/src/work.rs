@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_process::{Execution, Parallel};
-use quorate_service::Service;
-use quorate_service::parallel::{Arguments, Done, EngineKind, Job, KeyRules, Matrices, MatrixError, Rules};
+use quorate_service::parallel::{Arguments, Done, EngineKind, Job, Matrices, MatrixError, Rules};
 use quorate_wire::{ClientId, Digest, Replies, SeqNum, Timestamp};
 
 use crate::rng::{Concern, Rng};
@@ -141,11 +140,10 @@ impl Work {
             .unwrap_or(1)
     }
 
-    /// Returns the workers of a replica, if there are any.
-    pub fn parallel<S: Service + Send + 'static>(&self, replica: usize, service: S) -> Option<Parallel> {
+    /// Returns the workers of a replica, if there are any. `rules` are those of its service.
+    pub fn parallel(&self, replica: usize, rules: Box<dyn Rules + Send>) -> Option<Parallel> {
         let Workers { replicas, replies_early, hidden, .. } = self.workers.as_ref()?;
         let (engine, workers) = replicas[replica % replicas.len()];
-        let rules: Box<dyn Rules + Send> = Box::new(KeyRules::new(service));
         let rules = match *hidden {
             None => rules,
             Some(first) => Box::new(Hidden { rules, first }),

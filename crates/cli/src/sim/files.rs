@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use quorate_fs::nfs3::calls::nfs_reply;
+use quorate_fs::nfs3::rules::FsRules;
 use quorate_fs::nfs3::{
     Call, CreateArgs, CreateHow, CreateOk, DirOp, LinkArgs, MkDirArgs, Procedure, ReadArgs, ReadDirArgs,
     ReadDirPlusArgs, RenameArgs, Reply, SetAttr, SetAttrArgs, StableHow, SymLinkArgs, WriteArgs,
@@ -15,6 +16,7 @@ use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
 use quorate_fs::settings::Quota;
 use quorate_fs::{Fs, Operation, Settings, fsck, nfs3};
 use quorate_service::options::Options;
+use quorate_service::parallel::Rules;
 use quorate_service::{Context, Executor, Service, Stop, View};
 use quorate_sim::app::{App, Ask, Double, History};
 use quorate_sim::describe::Words;
@@ -121,6 +123,10 @@ impl App for FsApp {
         self.fs.clone()
     }
 
+    fn rules(&self) -> Box<dyn Rules + Send> {
+        Box::new(FsRules::new(self.fs.clone()))
+    }
+
     fn double(&self) -> Box<dyn Double> {
         Box::new(Alone::new(self))
     }
@@ -208,11 +214,11 @@ fn xid(tag: u64) -> u32 {
     u32::try_from(tag & 0xffff_ffff).unwrap_or(0)
 }
 
-/// The file system with the number and time of a batch of the cluster, which precede the operation.
+/// The file system with the number and time of a batch of the cluster and the place in it, which precede the operation.
 struct Framed(Fs);
 
-/// The number and the time.
-const FRAME_BYTES: usize = 16;
+/// The number, the time and the place.
+const FRAME_BYTES: usize = 20;
 
 impl Service for Framed {
     fn is_read_only(&self, operation: &[u8]) -> bool {
@@ -229,7 +235,9 @@ impl Service for Framed {
         let number = |at: usize| {
             operation.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
         };
-        let cx = Context { seq: SeqNum(number(0)), time_ns: number(8), ..cx };
+        let index =
+            operation.get(16..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let cx = Context { seq: SeqNum(number(0)), time_ns: number(8), index, ..cx };
         self.0.execute(cx, operation.get(FRAME_BYTES..).unwrap_or_default(), state, out)
     }
 }
@@ -250,10 +258,11 @@ impl Alone {
     }
 }
 
-/// Returns an operation with the number and the time of its batch.
+/// Returns an operation with the number and the time of its batch, and its place there.
 fn framed(cx: &Context, operation: &[u8]) -> Vec<u8> {
     let mut framed = cx.seq.0.to_le_bytes().to_vec();
     framed.extend_from_slice(&cx.time_ns.to_le_bytes());
+    framed.extend_from_slice(&cx.index.to_le_bytes());
     framed.extend_from_slice(operation);
     framed
 }

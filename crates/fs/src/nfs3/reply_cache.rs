@@ -22,6 +22,7 @@ use quorate_service::Stop;
 
 use crate::volume::Volume;
 use crate::volume::bytes::{le32, le64};
+use crate::volume::later::LaterKind;
 
 const SLOT_BYTES: usize = 512;
 const REPLY_AT: usize = 52;
@@ -46,6 +47,19 @@ impl CallId {
         let hash = blake3::hash(body);
         let digest = hash.as_bytes().first_chunk().copied().unwrap_or_default();
         Self { address, xid, procedure, digest }
+    }
+
+    /// Returns the identity in `bytes`, and the rest of them.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), Stop> {
+        let (address, rest) = bytes.split_first_chunk().ok_or(Stop::Corrupt)?;
+        let (xid, procedure) = (le32(rest, 0)?, le32(rest, 4)?);
+        let (digest, rest) = rest.get(8..).and_then(<[u8]>::split_first_chunk).ok_or(Stop::Corrupt)?;
+        Ok((Self { address: *address, xid, procedure, digest: *digest }, rest))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Self { address, xid, procedure, digest } = self;
+        [&address[..], &xid.to_le_bytes(), &procedure.to_le_bytes(), digest].concat()
     }
 
     /// Returns the bytes of a slot after the address.
@@ -97,6 +111,10 @@ impl CallId {
     pub(super) fn keep(&self, volume: &mut Volume<'_, '_>, reply: &[u8]) -> Result<(), Stop> {
         if reply.is_empty() || reply.len() > REPLY_BYTES_MAX {
             return Err(Stop::Corrupt);
+        }
+        if volume.is_on_cells() {
+            volume.postpone(LaterKind::Keep, &[&self.encode(), reply]);
+            return Ok(());
         }
         let (mut oldest, mut page_number, mut at) = (u64::MAX, 0, 0);
         for page in self.pages(volume.settings().reply_pages) {

@@ -9,7 +9,7 @@ use quorate_service::parallel::{Arguments, Matrices, MatrixError, Rules};
 use crate::nfs3::mount3::MountCall;
 use crate::nfs3::operation::Operation;
 use crate::nfs3::service::{AnyCall, Fs};
-use crate::nfs3::{Call, Fh};
+use crate::nfs3::{Call, CreateArgs, CreateHow, Fh};
 use crate::settings::Atime;
 use crate::volume::handle::Handle;
 
@@ -18,8 +18,12 @@ use crate::volume::handle::Handle;
 enum Class {
     /// NULL and EXPORT: nothing.
     Nothing,
-    /// Changes the tree: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+    /// Changes or returns a file that it finds by name: REMOVE, RMDIR, RENAME, and CREATE unless it is guarded.
     Tree,
+    /// Adds an object to a directory, and changes none that is there: MKDIR, SYMLINK, MKNOD, guarded CREATE.
+    Add,
+    /// LINK.
+    Link,
     /// Changes a file: WRITE, COMMIT, SETATTR.
     File,
     /// Returns the attributes of its own handle: GETATTR, ACCESS, FSINFO, PATHCONF.
@@ -53,11 +57,18 @@ enum When {
 /// independent. So are pairs with the flag, if reading sets no access times.
 #[rustfmt::skip]
 const PAIRS: &[(&[Class], &[Class], When, bool)] = {
-    use Class::{Attributes, Content, Dump, File, ListPlus, LookUp, Mount, Space, Tree, Unmount};
+    use Class::{Add, Attributes, Content, Dump, File, Link, ListPlus, LookUp, Mount, Space, Tree, Unmount};
     use When::{Always, SameFile};
     &[
-        // Handles are assigned, and a file has other handles than its directory.
-        (&[Tree], &[Tree, File, Attributes, Space, Content, LookUp, ListPlus, Mount], Always, false),
+        // A file has other handles than the directory in which it is found.
+        (&[Tree], &[Tree, Add, Link, File, Attributes, Space, Content, LookUp, ListPlus, Mount], Always, false),
+        // Handles are assigned in order.
+        (&[Add], &[Add], Always, false),
+        // They change the directory. LINK changes the file, too, and names it.
+        (&[Link], &[Add, Link], SameFile, false),
+        (&[Add, Link], &[File, Attributes, Content], SameFile, false),
+        // They return free space, find what was added, or return attributes of a directory by its name.
+        (&[Add, Link], &[Space, LookUp, ListPlus, Mount], Always, false),
         // The paper calls GETATTR independent of WRITE. But a write changes the attributes that it returns.
         (&[File], &[File, Attributes, Content], SameFile, false),
         // They return free space, or attributes of files whose handles are not among their arguments.
@@ -73,9 +84,11 @@ const PAIRS: &[(&[Class], &[Class], When, bool)] = {
 };
 
 impl Class {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Nothing,
         Self::Tree,
+        Self::Add,
+        Self::Link,
         Self::File,
         Self::Attributes,
         Self::Space,
@@ -91,14 +104,12 @@ impl Class {
         match call {
             AnyCall::Nfs(call) => match call {
                 Call::Null(()) => Self::Nothing,
-                Call::Create(_)
+                Call::Create(CreateArgs { how: CreateHow::Guarded(_), .. })
                 | Call::MkDir(_)
                 | Call::SymLink(_)
-                | Call::MkNod(_)
-                | Call::Remove(_)
-                | Call::RmDir(_)
-                | Call::Rename(_)
-                | Call::Link(_) => Self::Tree,
+                | Call::MkNod(_) => Self::Add,
+                Call::Create(_) | Call::Remove(_) | Call::RmDir(_) | Call::Rename(_) => Self::Tree,
+                Call::Link(_) => Self::Link,
                 Call::Write(_) | Call::Commit(_) | Call::SetAttr(_) => Self::File,
                 Call::GetAttr(_) | Call::Access(_) | Call::FsInfo(_) | Call::PathConf(_) => Self::Attributes,
                 Call::FsStat(_) => Self::Space,

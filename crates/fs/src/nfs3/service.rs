@@ -13,6 +13,8 @@ use crate::rpc::xdr::{self, Reader, Xdr};
 use crate::rpc::{self, AuthStat, AuthSys, CallHead, Credential, RPC_VERSION, ReplyHead, Status};
 use crate::settings::{Atime, Settings, SettingsError};
 use crate::volume::Volume;
+use crate::volume::later::{Later, LaterKind};
+use crate::volume::redo::redo;
 
 /// The file system.
 #[derive(Clone, Debug)]
@@ -205,7 +207,13 @@ impl Fs {
             let body = operation.call.get(4..).unwrap_or_default();
             CallId::new(operation.address, request.head.xid, request.head.procedure, body)
         });
-        if let Some(id) = &id {
+        if volume.is_on_cells() {
+            if matches!(request.call, AnyCall::Mount(_)) {
+                volume.needs_pages()?;
+            }
+            let id = id.as_ref().map(CallId::encode).unwrap_or_default();
+            volume.postpone(LaterKind::Begin, &[&id]);
+        } else if let Some(id) = &id {
             if cx.read_only {
                 return Err(Stop::NeedsOrder);
             }
@@ -225,6 +233,30 @@ impl Fs {
 }
 
 impl Service for Fs {
+    fn redo(&self, cx: Context, change: &[u8], state: &mut View<'_>) -> Result<bool, Stop> {
+        let later = Later::decode(change)?;
+        let mut volume = Volume::resume(&self.settings, &cx, state)?;
+        match later.kind {
+            LaterKind::Begin if !volume.is_in_time()? => Ok(false),
+            LaterKind::Begin if later.bytes.is_empty() => Ok(true),
+            LaterKind::Begin => Ok(!CallId::decode(later.bytes)?.0.repeat(&volume, &mut Vec::new())?),
+            LaterKind::Keep => {
+                let (id, reply) = CallId::decode(later.bytes)?;
+                id.keep(&mut volume, reply).map(|()| true)
+            }
+            LaterKind::Tick
+            | LaterKind::Charge
+            | LaterKind::Write
+            | LaterKind::Free
+            | LaterKind::Clear
+            | LaterKind::Space
+            | LaterKind::Inodes
+            | LaterKind::Quota
+            | LaterKind::Room
+            | LaterKind::QuotaRoom => redo(&mut volume, &later),
+        }
+    }
+
     fn is_read_only(&self, operation: &[u8]) -> bool {
         let Some(operation) = Operation::decode(operation) else { return true };
         self.understand(operation.call).map_or(true, |request| self.is_read(&request.call))

@@ -4,6 +4,7 @@ use super::{Node, Op};
 use crate::error::{Done, Why};
 use crate::op::caller::{Caller, EXECUTE, READ, SETGID, SETUID, WRITE};
 use crate::types::{Attributes, FileKind, Rights, SetAttributes, TimeChange};
+use crate::volume::Volume;
 use crate::volume::inode::Inode;
 
 impl Op<'_, '_, '_> {
@@ -32,7 +33,7 @@ impl Op<'_, '_, '_> {
         if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
             self.volume.check_quota(uid, u64::from(inode.pages), 1)?;
         }
-        self.check_size(&inode, set)?;
+        check_size(self.volume, &inode, set)?;
         let now = self.volume.tick()?;
         if let Some(size) = set.size {
             self.volume.truncate(number, &mut inode, size)?;
@@ -50,15 +51,6 @@ impl Op<'_, '_, '_> {
         self.volume.put_inode(number, &inode)
     }
 
-    /// Checks that a file may have this size.
-    pub(super) fn check_size(&self, inode: &Inode, set: &SetAttributes) -> Done<()> {
-        match set.size {
-            Some(size) if size > self.volume.settings().file_bytes_max => Err(Why::FBig.into()),
-            Some(size) if size > inode.size => self.volume.check_room(),
-            Some(_) | None => Ok(()),
-        }
-    }
-
     /// Returns the rights of the caller, with the attributes that they follow from.
     pub(crate) fn rights(&self, handle: &[u8]) -> Done<(Rights, Attributes)> {
         let node = self.node(handle)?;
@@ -69,6 +61,15 @@ impl Op<'_, '_, '_> {
             execute: caller.may(inode, EXECUTE),
         };
         Ok((rights, self.attributes(node.number, inode)))
+    }
+}
+
+/// Checks that a file may have this size.
+pub(super) fn check_size(volume: &mut Volume<'_, '_>, inode: &Inode, set: &SetAttributes) -> Done<()> {
+    match set.size {
+        Some(size) if size > volume.settings().file_bytes_max => Err(Why::FBig.into()),
+        Some(size) if size > inode.size => volume.check_room(),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations that add a name.
 
-use super::attributes::{permissions, time};
+use super::attributes::{check_size, permissions, time};
 use super::{Made, Node, Op, check_new_name};
 use crate::error::{Done, Why};
 use crate::op::caller::{EXECUTE, SETGID, WRITE};
@@ -101,7 +101,7 @@ impl<'s> Op<'_, 's, '_> {
             Creation::Exclusive(verf) => (SetAttributes::default(), Some(*verf)),
         };
         let mut inode = self.draft(&dir, FileKind::Reg, &attributes)?;
-        self.check_size(&inode, &attributes)?;
+        check_size(self.volume, &inode, &attributes)?;
         inode.verf = verf;
         inode.size = attributes.size.unwrap_or(0);
         self.make(dir, name, inode, &[])
@@ -119,7 +119,7 @@ impl<'s> Op<'_, 's, '_> {
                     if !dir.caller.owns(&inode) && !dir.caller.may(&inode, WRITE) {
                         return Err(Why::Access.into());
                     }
-                    self.check_size(&inode, attributes)?;
+                    check_size(self.volume, &inode, attributes)?;
                     let now = self.volume.tick()?;
                     self.volume.truncate(number, &mut inode, size)?;
                     (inode.mtime, inode.ctime) = (now, now);
@@ -131,22 +131,20 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Returns the directory of a new name, if the caller may add it.
-    fn place(&self, dir: &[u8], name: &[u8]) -> Done<Node<'s>> {
+    fn place(&mut self, dir: &[u8], name: &[u8]) -> Done<Node<'s>> {
         let dir = self.writable_dir(dir)?;
         check_new_name(name)?;
         if self.entry(&dir, name)?.is_some() {
             return Err(Why::Exist.into());
         }
         dir.check(WRITE | EXECUTE)?;
-        if self.volume.inodes_used()? >= self.volume.settings().inodes_max {
-            return Err(Why::NoSpc.into());
-        }
+        self.volume.check_inodes()?;
         self.volume.check_room()?;
         Ok(dir)
     }
 
     /// Returns the inode of a new object, with the requested attributes.
-    fn draft(&self, dir: &Node<'_>, kind: FileKind, set: &SetAttributes) -> Done<Inode> {
+    fn draft(&mut self, dir: &Node<'_>, kind: FileKind, set: &SetAttributes) -> Done<Inode> {
         let caller = &dir.caller;
         let inherited = if dir.inode.mode & SETGID != 0 { dir.inode.gid } else { caller.gid };
         let uid = set.uid.unwrap_or(caller.uid);

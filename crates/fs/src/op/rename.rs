@@ -37,7 +37,7 @@ impl<'s> Op<'_, 's, '_> {
     }
 
     /// Checks a rename; none if there is nothing to do.
-    fn plan(&self, old: Place<'_>, new: Place<'_>) -> Done<Option<Move<'s>>> {
+    fn plan(&mut self, old: Place<'_>, new: Place<'_>) -> Done<Option<Move<'s>>> {
         let (from, to) = (self.writable_dir(old.dir)?, self.writable_dir(new.dir)?);
         if from.export_index != to.export_index {
             return Err(Why::XDev.into());

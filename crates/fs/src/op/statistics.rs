@@ -25,6 +25,8 @@ impl Op<'_, '_, '_> {
 
     /// Returns how full the file system is for the caller, and the attributes of the file that was named.
     pub(crate) fn fullness(&self, handle: &[u8]) -> Done<(Fullness, Attributes)> {
+        // Every call changes what is counted.
+        self.volume.needs_pages()?;
         let node = self.node(handle)?;
         let volume = &self.volume;
         let page_bytes = volume.page_bytes();

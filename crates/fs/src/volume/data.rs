@@ -4,6 +4,7 @@
 //! truncated at the end. A write into an extent overwrites its pages. The bytes of a page after the end of the file
 //! are zero, so that a file can grow without reading its last page.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_service::space::PageRun;
@@ -13,6 +14,7 @@ use crate::error::Done;
 use crate::volume::Volume;
 use crate::volume::bytes::{be64, inline, le32, next_of, pair_key};
 use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
+use crate::volume::later::{LaterKind, postpone};
 
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,25 +62,48 @@ impl Volume<'_, '_> {
             out.resize(end, 0);
             return Ok(());
         }
+        self.check_drafts(number)?;
         let page_bytes = self.page_bytes();
         let (mut block, mut skip) = (offset / page_bytes, to_usize(offset % page_bytes));
         while out.len() < end {
-            let room = end - out.len();
-            match self.block(number, block)? {
-                At::Hole(blocks) => {
-                    let len = blocks.saturating_mul(page_bytes).saturating_sub(to_u64(skip));
-                    out.resize(out.len() + usize::try_from(len).unwrap_or(usize::MAX).min(room), 0);
-                    block = block.saturating_add(blocks);
-                }
-                At::Pages(page, _) => {
-                    let content = self.view.page(page)?.get(skip..).ok_or(Stop::Corrupt)?;
-                    out.extend_from_slice(&content[..content.len().min(room)]);
-                    block += 1;
-                }
-            }
+            let blocks = self.read_block(number, block, skip, end - out.len(), out)?;
+            block = block.saturating_add(blocks);
             skip = 0;
         }
         Ok(())
+    }
+
+    /// Appends at most `room` bytes from a block on, without its first `skip` bytes. Returns for how many blocks.
+    fn read_block(
+        &self,
+        number: u64,
+        block: u64,
+        skip: usize,
+        room: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, Stop> {
+        if self.view.is_on_cells() {
+            let room = room.min(self.view.page_bytes() - skip);
+            match self.extents.drafted(self.view, &pair_key(number, block))?.flatten() {
+                Some(content) => out.extend_from_slice(content.get(skip..skip + room).ok_or(Stop::Corrupt)?),
+                None => {
+                    self.settled(|volume| volume.read_block(number, block, skip, room, out))?;
+                }
+            }
+            return Ok(1);
+        }
+        match self.block(number, block)? {
+            At::Hole(blocks) => {
+                let len = blocks.saturating_mul(self.page_bytes()).saturating_sub(to_u64(skip));
+                out.resize(out.len() + to_usize(len).min(room), 0);
+                Ok(blocks)
+            }
+            At::Pages(page, _) => {
+                let content = self.view.page(page)?.get(skip..).ok_or(Stop::Corrupt)?;
+                out.extend_from_slice(&content[..content.len().min(room)]);
+                Ok(1)
+            }
+        }
     }
 
     /// Writes bytes to a file. Changes `inode`, which the caller must store with [`Self::put_inode`]. The caller has
@@ -109,12 +134,30 @@ impl Volume<'_, '_> {
     }
 
     /// Returns how many bytes of a write there is space for, from its beginning.
-    pub(crate) fn room(&self, number: u64, inode: &Inode, offset: u64, len: usize) -> Result<usize, Stop> {
-        let page_bytes = self.page_bytes();
-        let end = offset + to_u64(len);
-        if inode.pages == 0 && end <= to_u64(INLINE_BYTES_MAX) {
+    pub(crate) fn room(
+        &mut self,
+        number: u64,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Stop> {
+        if inode.pages == 0 && offset + to_u64(len) <= to_u64(INLINE_BYTES_MAX) {
             return Ok(len);
         }
+        let room = self.settled(|volume| volume.room_now(number, inode, offset, len))?;
+        postpone(self.view, LaterKind::Room, &[number, offset, to_u64(len), to_u64(room)], &[]);
+        Ok(room)
+    }
+
+    pub(super) fn room_now(
+        &self,
+        number: u64,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Stop> {
+        let page_bytes = self.page_bytes();
+        let end = offset + to_u64(len);
         let (first, last) = (offset / page_bytes, (end - 1) / page_bytes);
         let mut available = u64::from(self.available_pages()?);
         // One more page, for the inline bytes that move out of the inode.
@@ -130,7 +173,7 @@ impl Volume<'_, '_> {
                     let blocks = blocks.min(last - block + 1);
                     if blocks > available {
                         let fit = (block + available).saturating_mul(page_bytes).saturating_sub(offset);
-                        return Ok(usize::try_from(fit).unwrap_or(usize::MAX).min(len));
+                        return Ok(to_usize(fit).min(len));
                     }
                     available -= blocks;
                     blocks
@@ -152,20 +195,41 @@ impl Volume<'_, '_> {
             }
             let page_bytes = self.page_bytes();
             self.free_from(number, inode, size.div_ceil(page_bytes))?;
-            let within = to_usize(size % page_bytes);
-            if within > 0
-                && let At::Pages(page, _) = self.block(number, size / page_bytes)?
-            {
-                self.view.page_mut(page)?.get_mut(within..).ok_or(Stop::Corrupt)?.fill(0);
+            if !postpone(self.view, LaterKind::Clear, &[number, size], &[]) {
+                self.clear_behind(number, size)?;
             }
         }
         inode.size = size;
         Ok(())
     }
 
+    /// Clears the last page of a file behind its end.
+    pub(super) fn clear_behind(&mut self, number: u64, size: u64) -> Result<(), Stop> {
+        let page_bytes = self.page_bytes();
+        let within = to_usize(size % page_bytes);
+        if within > 0
+            && let At::Pages(page, _) = self.block(number, size / page_bytes)?
+        {
+            self.view.page_mut(page)?.get_mut(within..).ok_or(Stop::Corrupt)?.fill(0);
+        }
+        Ok(())
+    }
+
     /// Frees all pages of a file from a block on.
-    fn free_from(&mut self, number: u64, inode: &mut Inode, block: u64) -> Done<()> {
+    pub(super) fn free_from(&mut self, number: u64, inode: &mut Inode, block: u64) -> Done<()> {
         let before = inode.pages;
+        if self.view.is_on_cells() {
+            let file = number.to_be_bytes();
+            if self.extents.has_drafts(self.view, &file)? {
+                self.view.needs_pages()?;
+            }
+            let freed = self.settled(|volume| volume.pages_from(number, block))?;
+            inode.pages = before.checked_sub(freed).ok_or(Stop::Corrupt)?;
+            self.extents.draft(self.view, &file, None)?;
+            let numbers = [number, inode.uid.into(), before.into(), inode.pages.into(), block];
+            postpone(self.view, LaterKind::Free, &numbers, &[]);
+            return Ok(());
+        }
         while let Some(extent) = self.last_extent(number)?.filter(|extent| extent.end() > block) {
             let kept = u32::try_from(block.saturating_sub(extent.block)).unwrap_or(u32::MAX);
             let run = PageRun { first: extent.run.first + kept, count: extent.run.count - kept };
@@ -180,7 +244,72 @@ impl Volume<'_, '_> {
         self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
     }
 
-    fn write_pages(&mut self, number: u64, inode: &mut Inode, offset: u64, data: &[u8]) -> Done<()> {
+    /// Returns how many pages a file has from a block on.
+    fn pages_from(&self, number: u64, block: u64) -> Result<u32, Stop> {
+        let mut cursor = self.extents.seek(self.view, &pair_key(number, u64::MAX))?;
+        let mut pages: u32 = 0;
+        while let Some((key, value)) = cursor.prev(self.view)?
+            && let Some(key) = key.strip_prefix(&number.to_be_bytes())
+        {
+            let extent = Extent::decode(key, inline(&value)?)?;
+            if extent.end() <= block {
+                break;
+            }
+            let kept = u32::try_from(block.saturating_sub(extent.block)).unwrap_or(u32::MAX);
+            pages = pages.checked_add(extent.run.count.saturating_sub(kept)).ok_or(Stop::Corrupt)?;
+        }
+        Ok(pages)
+    }
+
+    /// Stops a run on cells that sees an unsettled request which has freed pages of a file: nothing tells which.
+    fn check_drafts(&self, number: u64) -> Result<(), Stop> {
+        match self.extents.drafted(self.view, &number.to_be_bytes())? {
+            Some(_) => self.view.needs_pages(),
+            None => Ok(()),
+        }
+    }
+
+    /// In a run on cells, notes the blocks that a write gives a file, for later runs to read.
+    fn draft_pages(&mut self, number: u64, inode: &mut Inode, offset: u64, data: &[u8]) -> Done<()> {
+        self.check_drafts(number)?;
+        let (before, page_bytes) = (inode.pages, self.view.page_bytes());
+        let (mut block, mut skip, mut rest) =
+            (offset / to_u64(page_bytes), to_usize(offset % to_u64(page_bytes)), data);
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(rest.len().min(page_bytes - skip));
+            let key = pair_key(number, block);
+            let old = match self.extents.drafted(self.view, &key)?.flatten() {
+                Some(content) => Some(content.to_vec()),
+                None => self.settled(|volume| {
+                    Ok(match volume.block(number, block)? {
+                        At::Hole(_) => None,
+                        // What is overwritten is not read.
+                        At::Pages(..) if part.len() == page_bytes => Some(part.to_vec()),
+                        At::Pages(page, _) => Some(volume.view.page(page)?.to_vec()),
+                    })
+                })?,
+            };
+            inode.pages = inode.pages.checked_add(u32::from(old.is_none())).ok_or(Stop::Corrupt)?;
+            let mut content = old.unwrap_or_else(|| vec![0; page_bytes]);
+            content.get_mut(skip..skip + part.len()).ok_or(Stop::Corrupt)?.copy_from_slice(part);
+            self.extents.draft(self.view, &key, Some(content))?;
+            (block, skip, rest) = (block + 1, 0, later);
+        }
+        let numbers = [number, inode.uid.into(), before.into(), inode.pages.into(), offset];
+        postpone(self.view, LaterKind::Write, &numbers, &[data]);
+        Ok(())
+    }
+
+    pub(super) fn write_pages(
+        &mut self,
+        number: u64,
+        inode: &mut Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Done<()> {
+        if self.view.is_on_cells() {
+            return self.draft_pages(number, inode, offset, data);
+        }
         let page_bytes = self.page_bytes();
         let before = inode.pages;
         let (mut block, mut skip, mut rest) = (offset / page_bytes, to_usize(offset % page_bytes), data);
@@ -276,10 +405,10 @@ fn write_page(view: &mut View<'_>, page: u32, at: usize, bytes: &[u8]) -> Result
     if bytes.len() == view.page_bytes() { view.put(page, bytes) } else { view.write(page, at, bytes) }
 }
 
-fn to_usize(number: u64) -> usize {
+pub(super) fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-fn to_u64(number: usize) -> u64 {
+pub(super) fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

@@ -80,6 +80,18 @@ impl Volume<'_, '_> {
         &self,
         dir: u64,
         cookie: u64,
+        take: impl FnMut(u64, u64, &[u8]) -> Result<bool, Stop>,
+    ) -> Result<bool, Stop> {
+        if self.cookies.has_drafts(self.view, &dir.to_be_bytes())? {
+            self.view.needs_pages()?;
+        }
+        self.settled(|volume| volume.walk_entries(dir, cookie, take))
+    }
+
+    fn walk_entries(
+        &self,
+        dir: u64,
+        cookie: u64,
         mut take: impl FnMut(u64, u64, &[u8]) -> Result<bool, Stop>,
     ) -> Result<bool, Stop> {
         let Some(from) = cookie.checked_add(1) else { return Ok(true) };

@@ -8,8 +8,9 @@ use quorate_service::Stop;
 use crate::error::{Done, Why};
 use crate::volume::Volume;
 use crate::volume::bytes::{inline, le64, next_of, pair_key};
-use crate::volume::data::Extent;
+use crate::volume::data::{Extent, to_u64, to_usize};
 use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
+use crate::volume::later::{LaterKind, postpone};
 
 /// The space that a user owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,10 @@ impl Volume<'_, '_> {
     /// Changes the space that a user owns.
     pub(crate) fn charge(&mut self, uid: u32, pages: i64, inodes: i64) -> Done<()> {
         if !self.is_counted || (pages, inodes) == (0, 0) {
+            return Ok(());
+        }
+        let change = [uid.into(), pages.cast_unsigned(), inodes.cast_unsigned()];
+        if postpone(self.view, LaterKind::Charge, &change, &[]) {
             return Ok(());
         }
         let usage = self.usage(uid)?;
@@ -68,16 +73,39 @@ impl Volume<'_, '_> {
     }
 
     /// Checks that a user may own this number of additional pages and inodes.
-    pub(crate) fn check_quota(&self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
-        match self.quota_left(uid)? {
-            Some(left) if left.pages < pages || left.inodes < inodes => Err(Why::DQuot.into()),
-            Some(_) | None => Ok(()),
+    pub(crate) fn check_quota(&mut self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
+        if self.limits(uid).is_none() {
+            return Ok(());
         }
+        let is_within = self.settled(|volume| volume.is_within_quota(uid, pages, inodes))?;
+        postpone(self.view, LaterKind::Quota, &[uid.into(), pages, inodes, is_within.into()], &[]);
+        if is_within { Ok(()) } else { Err(Why::DQuot.into()) }
+    }
+
+    /// Returns whether a user may own this number of additional pages and inodes.
+    pub(super) fn is_within_quota(&self, uid: u32, pages: u64, inodes: u64) -> Result<bool, Stop> {
+        let left = self.quota_left(uid)?;
+        Ok(left.is_none_or(|left| left.pages >= pages && left.inodes >= inodes))
     }
 
     /// Returns how many bytes of a write, at least 1 byte long, its owner may add, from its beginning. Existing pages
     /// cost nothing: at the limit a file can still be overwritten.
     pub(crate) fn quota_room(
+        &mut self,
+        number: u64,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Stop> {
+        if self.limits(inode.uid).is_none() {
+            return Ok(len);
+        }
+        let room = self.settled(|volume| volume.quota_room_now(number, inode, offset, len))?;
+        postpone(self.view, LaterKind::QuotaRoom, &[number, offset, to_u64(len), to_u64(room)], &[]);
+        Ok(room)
+    }
+
+    pub(super) fn quota_room_now(
         &self,
         number: u64,
         inode: &Inode,
@@ -86,7 +114,7 @@ impl Volume<'_, '_> {
     ) -> Result<usize, Stop> {
         let Some(Usage { pages: mut left, .. }) = self.quota_left(inode.uid)? else { return Ok(len) };
         let page_bytes = self.page_bytes();
-        let end = offset.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+        let end = offset.saturating_add(to_u64(len));
         if inode.pages == 0 && usize::try_from(end).is_ok_and(|end| end <= INLINE_BYTES_MAX) {
             return Ok(len);
         }
@@ -115,7 +143,7 @@ impl Volume<'_, '_> {
             let hole = next.map_or(last + 1, |extent| extent.block).saturating_sub(at);
             if hole > left {
                 let fit = at.saturating_add(left).saturating_mul(page_bytes).saturating_sub(offset);
-                return Ok(usize::try_from(fit).unwrap_or(usize::MAX).min(len));
+                return Ok(to_usize(fit).min(len));
             }
             left -= hole;
             let Some(next) = next else { return Ok(len) };

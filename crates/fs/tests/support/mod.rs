@@ -61,13 +61,15 @@ pub(crate) struct Touched {
     pub(crate) read: RefCell<Option<BTreeSet<u32>>>,
     /// Pages that became others, each as often as it did.
     pub(crate) written: Cell<u64>,
+    /// The page that is asked for after this number of others is away, once; 0: none.
+    pub(crate) away_in: Cell<u64>,
 }
 
 /// Pages in memory, and who asks for them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Store {
     memory: Memory,
-    touched: Rc<Touched>,
+    pub(crate) touched: Rc<Touched>,
 }
 
 impl PageStore for Store {
@@ -75,7 +77,14 @@ impl PageStore for Store {
         if let Some(read) = self.touched.read.borrow_mut().as_mut() {
             read.insert(page);
         }
+        self.bring(page)?;
         self.memory.get(page)
+    }
+
+    fn bring(&self, page: u32) -> Result<(), PageFault> {
+        let left = self.touched.away_in.get();
+        self.touched.away_in.set(left.saturating_sub(1));
+        if left == 1 { Err(PageFault { page }) } else { Ok(()) }
     }
 
     fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {

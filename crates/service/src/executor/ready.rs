@@ -121,7 +121,11 @@ impl<'a> Ready<'a> {
                 }
                 continue;
             }
-            let is_same = log::apply(&mut state.view(part), change)?;
+            let is_same = if let Change::Own(change) = change {
+                service.redo(cx, change, &mut state.view(part))?
+            } else {
+                log::apply(&mut state.view(part), change)?
+            };
             if plant!(25, !is_same, false) {
                 return Ok(false);
             }

@@ -157,6 +157,12 @@ impl Below for BelowRequest<'_> {
         Some((Seen::Unsettled(last.ordinal, last.run), last.content.as_deref()))
     }
 
+    fn has_under(&self, prefix: &Cell) -> bool {
+        let under = self.unsettled.writes.range(prefix..).take_while(|(cell, _)| cell.is_under(prefix));
+        let mut versions = under.flat_map(|(_, versions)| versions);
+        versions.any(|version| version.ordinal < self.ordinal)
+    }
+
     fn sum(&self, page: u32, at: usize) -> i64 {
         let changes = self.unsettled.sums.get(&(page, at)).map_or(&[][..], Vec::as_slice);
         let below = changes.iter().filter(|(ordinal, _)| *ordinal < self.ordinal);

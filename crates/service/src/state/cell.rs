@@ -26,6 +26,18 @@ pub enum Cell {
     Raw,
 }
 
+impl Cell {
+    /// Returns whether it is a key of the same tree that begins with the key `prefix`.
+    pub(crate) fn is_under(&self, prefix: &Self) -> bool {
+        match (self, prefix) {
+            (Self::Entry { tree, key }, Self::Entry { tree: other, key: prefix }) => {
+                tree == other && key.starts_with(prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -51,6 +63,8 @@ pub(crate) enum Seen {
 pub(crate) trait Below: core::fmt::Debug {
     /// Returns the last content of a cell below the run, and its version; none inside if it is absent.
     fn get(&self, cell: &Cell) -> Option<(Seen, Option<&[u8]>)>;
+    /// Returns whether a key of a tree that begins with this one was written.
+    fn has_under(&self, prefix: &Cell) -> bool;
     /// Returns the changes of a sum.
     fn sum(&self, page: u32, at: usize) -> i64;
     /// Returns the number of settled requests.
@@ -88,9 +102,21 @@ pub(crate) enum Change {
         max: u64,
         fits: bool,
     },
+    /// A number that is a cell.
+    Number {
+        /// As the view numbers it.
+        page: u32,
+        at: usize,
+        value: u64,
+    },
+    /// A change of the service's own, which is made on pages only.
+    Own(Vec<u8>),
     /// A step of the service's own that is done on pages only.
     Step(u32),
 }
+
+/// Maximum number of cells that a run reads: each is compared with all others. A request that reads more runs on pages.
+const READS_MAX: usize = 1024;
 
 /// What one run on cells has read and written.
 #[derive(Debug, Default)]
@@ -161,6 +187,11 @@ impl CellRun {
         self.writes.get(cell).map(Option::as_deref)
     }
 
+    /// Returns whether this run has written a key of a tree that begins with `prefix`.
+    pub(super) fn has_written_under(&self, prefix: &Cell) -> bool {
+        self.writes.range(prefix..).next().is_some_and(|(cell, _)| cell.is_under(prefix))
+    }
+
     /// Returns the content that this run gave a page, to be changed.
     pub(super) fn written_page(&mut self, page: u32) -> Option<&mut Vec<u8>> {
         self.writes.get_mut(&Cell::Page(page))?.as_mut()
@@ -177,7 +208,8 @@ impl CellRun {
     pub(super) fn change(&mut self, cell: Cell, change: Change) {
         let content = match &change {
             Change::Insert { value, .. } => Some(value.clone()),
-            Change::Remove { .. } | Change::Add { .. } | Change::Step(_) => None,
+            Change::Number { value, .. } => Some(value.to_le_bytes().to_vec()),
+            Change::Remove { .. } | Change::Add { .. } | Change::Own(_) | Change::Step(_) => None,
         };
         self.bytes += 2 * content.as_ref().map_or(0, Vec::len) + size_of::<Change>();
         self.writes.insert(cell, content);
@@ -197,6 +229,18 @@ impl CellRun {
         fits
     }
 
+    /// Notes the content that a cell will have when the run has settled. What changes the pages is logged by the service.
+    pub(super) fn draft(&mut self, cell: Cell, content: Option<Vec<u8>>) {
+        self.bytes += content.as_ref().map_or(0, Vec::len);
+        self.writes.insert(cell, content);
+    }
+
+    /// Leaves a change of the service's own to settling.
+    pub(super) fn postpone(&mut self, change: Vec<u8>) {
+        self.bytes += change.len() + size_of::<Change>();
+        self.changes.push(Change::Own(change));
+    }
+
     /// Leaves a step of the service's own to settling. It has to be the first change.
     pub(super) fn step(&mut self, step: u32) {
         if !self.changes.is_empty() || !self.writes.is_empty() {
@@ -208,6 +252,9 @@ impl CellRun {
     /// Notes that a cell was read.
     pub(super) fn note(&self, cell: &Cell, seen: Seen) {
         let mut reads = self.reads.borrow_mut();
+        if reads.len() == READS_MAX {
+            return self.fail();
+        }
         if !reads.iter().any(|(known, version)| known == cell && *version == seen) {
             reads.push((cell.clone(), seen));
         }

@@ -122,6 +122,27 @@ impl<'a> Cells<'a> {
         Ok(self.get(cell))
     }
 
+    /// Returns the content that this run or one below it has noted for a cell, without a note.
+    #[expect(clippy::option_option, reason = "as for a cell")]
+    pub(super) fn drafted(&self, cell: &Cell) -> Result<Option<Option<&[u8]>>, Stop> {
+        let Source::Here { below, .. } = &self.source else { return Err(self.fail()) };
+        Ok(self.run.written(cell).or_else(|| below.get(cell).map(|(_, content)| content)))
+    }
+
+    /// Returns whether this run or one below it has written a key of a tree that begins with `prefix`.
+    pub(super) fn has_drafts(&self, prefix: &Cell) -> Result<bool, Stop> {
+        let Source::Here { below, .. } = &self.source else { return Err(self.fail()) };
+        Ok(self.run.has_written_under(prefix) || below.has_under(prefix))
+    }
+
+    /// Returns what has settled of a batch that is not merged yet.
+    pub(super) fn overlay(&self) -> Result<&Overlay, Stop> {
+        match &self.source {
+            Source::Here { overlay, .. } => Ok(overlay),
+            Source::Elsewhere { .. } => Err(self.fail()),
+        }
+    }
+
     /// Returns a page of the settled state.
     pub(super) fn settled<'v>(
         &'v self,
@@ -204,6 +225,16 @@ impl<'a> Cells<'a> {
     /// amount and the bound. Returns whether the result is within the bound.
     pub(super) fn add(&mut self, sum: (u32, usize), known: Option<u64>, change: (u32, i64, u64)) -> bool {
         self.run.add(sum, known, change)
+    }
+
+    /// Notes the content that a cell will have.
+    pub(super) fn draft(&mut self, cell: Cell, content: Option<Vec<u8>>) {
+        self.run.draft(cell, content);
+    }
+
+    /// Leaves a change of the service's own to settling.
+    pub(super) fn postpone(&mut self, change: Vec<u8>) {
+        self.run.postpone(change);
     }
 
     /// Leaves a step of the service's own to settling.

@@ -1,5 +1,7 @@
 //! The state as one execution sees it.
 
+use alloc::vec::Vec;
+
 use crate::page::{Page, PageStore, Pool};
 use crate::state::cell::{Below, Cell, CellRun, Change};
 use crate::state::cells::Cells;
@@ -28,8 +30,9 @@ pub struct View<'a> {
 /// What an execution writes to.
 #[derive(Debug)]
 enum Layer<'a> {
-    /// Nothing: a read-only execution, which sees the committed state alone (RO-2).
-    None,
+    /// Nothing. A read-only execution sees the committed state alone (RO-2); a run on cells can also look at what has
+    /// settled of a batch that is not merged yet.
+    Read(Option<&'a Overlay>),
     /// Pages, in the agreed order.
     Pages { overlay: &'a mut Overlay, pool: &'a mut Pool },
     /// Cells, ahead of its turn.
@@ -51,7 +54,7 @@ impl<'a> View<'a> {
 
     /// Returns a view of the committed state that refuses to write.
     pub(crate) fn read_only(base: &'a dyn PageStore, zeros: &'a [u8], (first, count): (u32, u32)) -> Self {
-        Self { base, layer: Layer::None, zeros, first, count }
+        Self { base, layer: Layer::Read(None), zeros, first, count }
     }
 
     /// Returns a view on cells: of the settled state, under what `below` tells of, under what `run` writes.
@@ -102,7 +105,11 @@ impl<'a> View<'a> {
                     return Ok(written.unwrap_or(self.zeros));
                 }
             }
-            Layer::None => {}
+            Layer::Read(overlay) => {
+                if let Some(written) = overlay.and_then(|overlay| overlay.get(page)) {
+                    return Ok(written.unwrap_or(self.zeros));
+                }
+            }
             Layer::Cells(cells) => return cells.page(self.base, self.zeros, page),
         }
         Ok(self.base.get(page)?.unwrap_or(self.zeros))
@@ -118,7 +125,7 @@ impl<'a> View<'a> {
         let page = self.absolute(page)?;
         match &mut self.layer {
             Layer::Pages { overlay, pool } => Ok(overlay.page_mut(self.base, pool, page)?),
-            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => Ok(cells.page_mut(self.base, self.zeros, page)?),
         }
     }
@@ -136,7 +143,7 @@ impl<'a> View<'a> {
         }
         match &mut self.layer {
             Layer::Pages { overlay, pool } => Ok(overlay.write(self.base, pool, page, offset, bytes)?),
-            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => {
                 let content = cells.page_mut(self.base, self.zeros, page)?;
                 content[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -157,7 +164,7 @@ impl<'a> View<'a> {
         }
         match &mut self.layer {
             Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, Some(bytes))?),
-            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => {
                 let mut content = bytes.to_vec();
                 content.resize(self.zeros.len(), 0);
@@ -176,7 +183,7 @@ impl<'a> View<'a> {
         let page = self.absolute(page)?;
         match &mut self.layer {
             Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, None)?),
-            Layer::None => Err(Stop::NeedsOrder),
+            Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => {
                 cells.put(page, None);
                 Ok(())
@@ -189,7 +196,7 @@ impl<'a> View<'a> {
     pub fn keep(&mut self) {
         match &mut self.layer {
             Layer::Pages { overlay, pool } => overlay.begin(pool),
-            Layer::None => {}
+            Layer::Read(_) => {}
             Layer::Cells(cells) => {
                 cells.fail();
             }
@@ -203,7 +210,7 @@ impl<'a> View<'a> {
                 overlay.roll_back(pool);
                 overlay.begin(pool);
             }
-            Layer::None => {}
+            Layer::Read(_) => {}
             Layer::Cells(cells) => {
                 cells.fail();
             }
@@ -216,7 +223,7 @@ impl<'a> View<'a> {
         let absolute = self.absolute(page)?;
         let (overlay, pool) = match &mut self.layer {
             Layer::Pages { overlay, pool } => (overlay, pool),
-            Layer::None => return Err(Stop::NeedsOrder),
+            Layer::Read(_) => return Err(Stop::NeedsOrder),
             Layer::Cells(cells) => return Err(cells.fail()),
         };
         let content = match overlay.get(absolute) {
@@ -274,8 +281,75 @@ impl<'a> View<'a> {
                 cells.step(step);
                 true
             }
-            Layer::Pages { .. } | Layer::None => false,
+            Layer::Pages { .. } | Layer::Read(_) => false,
         }
+    }
+
+    /// In a run on cells, leaves a change to settling: [`Service::redo`](crate::service::Service::redo) is called with
+    /// `change` then, in the order of all changes of the run. Returns whether this is a run on cells.
+    #[inline]
+    pub fn postpone(&mut self, change: impl FnOnce() -> Vec<u8>) -> bool {
+        match &mut self.layer {
+            Layer::Cells(cells) => {
+                cells.postpone(change());
+                true
+            }
+            Layer::Pages { .. } | Layer::Read(_) => false,
+        }
+    }
+
+    /// States that the service has a cell for everything that it writes from here on, also where it writes pages without
+    /// a tree: each request that writes such a page also changes a key that every request reads before it reads the page.
+    #[inline]
+    pub fn has_cells_for_pages(&mut self) {
+        self.enter_tree();
+    }
+
+    /// Returns the settled state to a run on cells, to be read without notes; none if this is no run on cells. What is
+    /// read there counts as unchanged for as long as the cells that the run has noted.
+    ///
+    /// # Errors
+    ///
+    /// The state is at another thread.
+    #[inline]
+    pub fn settled_view(&self) -> Result<Option<View<'_>>, Stop> {
+        let Layer::Cells(cells) = &self.layer else { return Ok(None) };
+        let overlay = cells.overlay()?;
+        let layer = Layer::Read(Some(overlay));
+        Ok(Some(View { base: self.base, layer, zeros: self.zeros, first: self.first, count: self.count }))
+    }
+
+    /// Returns the number of 8 bytes at `at` in a page. It is a cell of its own, if only [`Self::set_number`] changes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::page`].
+    pub fn number(&self, page: u32, at: usize) -> Result<u64, Stop> {
+        if let Some(cells) = self.cells() {
+            let cell = self.entry((page, at), &[])?;
+            if let Some(written) = cells.entry(&cell)? {
+                return number(written.ok_or(Stop::Corrupt)?, 0);
+            }
+            return number(self.settled(page)?, at);
+        }
+        number(self.page(page)?, at)
+    }
+
+    /// Sets such a number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub fn set_number(&mut self, page: u32, at: usize, value: u64) -> Result<(), Stop> {
+        if self.is_on_cells() {
+            let cell = self.entry((page, at), &[])?;
+            self.log(cell, Change::Number { page, at, value });
+            return Ok(());
+        }
+        let is_inside = self.enter_tree();
+        let written = self.write(page, at, &value.to_le_bytes());
+        self.leave_tree(is_inside, Some(((page, at), &[])));
+        written
     }
 
     /// Stops a run on cells: what follows has a meaning on pages only.
@@ -284,7 +358,7 @@ impl<'a> View<'a> {
     ///
     /// This is a run on cells. The request is executed on pages when its turn comes.
     #[inline]
-    pub(crate) fn needs_pages(&self) -> Result<(), Stop> {
+    pub fn needs_pages(&self) -> Result<(), Stop> {
         self.cells().map_or(Ok(()), |cells| Err(cells.fail()))
     }
 
@@ -293,13 +367,13 @@ impl<'a> View<'a> {
     pub(super) fn cells(&self) -> Option<&Cells<'a>> {
         match &self.layer {
             Layer::Cells(cells) => Some(cells),
-            Layer::Pages { .. } | Layer::None => None,
+            Layer::Pages { .. } | Layer::Read(_) => None,
         }
     }
 
     /// Returns whether this is a run on cells.
     #[inline]
-    pub(super) fn is_on_cells(&self) -> bool {
+    pub fn is_on_cells(&self) -> bool {
         self.cells().is_some()
     }
 
@@ -308,13 +382,20 @@ impl<'a> View<'a> {
         let page = self.absolute(page)?;
         match &self.layer {
             Layer::Cells(cells) => cells.settled(self.base, self.zeros, page),
-            Layer::Pages { .. } | Layer::None => Err(Stop::Corrupt),
+            Layer::Pages { .. } | Layer::Read(_) => Err(Stop::Corrupt),
         }
     }
 
     /// Returns the cell of a tree's key.
     pub(super) fn entry(&self, tree: (u32, usize), key: &[u8]) -> Result<Cell, Stop> {
         Ok(Cell::Entry { tree: (self.absolute(tree.0)?, tree.1), key: key.to_vec() })
+    }
+
+    /// Notes the content that a cell will have when this run has settled. The service has logged the change.
+    pub(super) fn draft(&mut self, cell: Cell, content: Option<Vec<u8>>) {
+        if let Layer::Cells(cells) = &mut self.layer {
+            cells.draft(cell, content);
+        }
     }
 
     /// Logs a change of a tree's key in a run on cells.
@@ -329,7 +410,7 @@ impl<'a> View<'a> {
     pub(super) fn enter_tree(&mut self) -> bool {
         match &mut self.layer {
             Layer::Pages { overlay, .. } => overlay.enter_tree(true),
-            Layer::None | Layer::Cells(_) => false,
+            Layer::Read(_) | Layer::Cells(_) => false,
         }
     }
 

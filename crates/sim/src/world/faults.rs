@@ -122,7 +122,7 @@ impl<A: App> World<A> {
         let keys = Box::new(self.keys.clone());
         let process = process.with_execution(self.work.execution()).with_keys(keys);
         let mut process = process.with_old_views().unpacked().with_image_pace(self.image_pace);
-        if let Some(parallel) = self.work.parallel(id.index(), self.app.service()) {
+        if let Some(parallel) = self.work.parallel(id.index(), self.app.rules()) {
             process = match process.with_workers(parallel) {
                 Ok(process) => process,
                 Err(error) => unreachable!("the rules of a service are symmetric: {error}"),
