@@ -62,6 +62,10 @@ impl Service for Longer {
         self.fs.step(cx, step, state)
     }
 
+    fn redo(&self, cx: Context, change: &[u8], state: &mut View<'_>) -> Result<bool, Stop> {
+        self.fs.redo(cx, change, state)
+    }
+
     fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
         self.fs.cost(operation, page_bytes)
     }

@@ -52,6 +52,10 @@ impl Service for Long {
         Kv.step(cx, step, state)
     }
 
+    fn redo(&self, cx: Context, change: &[u8], state: &mut View<'_>) -> Result<bool, Stop> {
+        Kv.redo(cx, change, state)
+    }
+
     fn cost(&self, operation: &[u8], page_bytes: usize) -> Option<u32> {
         Kv.cost(operation, page_bytes)
     }
