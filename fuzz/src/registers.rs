@@ -13,7 +13,7 @@ use quorate_quorum::step::Call;
 use quorate_quorum::{
     Action, Input, Message, ObjectId, Out, Past, Process, Protocol, Settings, Thresholds, Timer, Value,
 };
-use quorate_quorum_node::note::{NOTES_FROM, Note};
+use quorate_quorum_node::note::{NOTES, Note};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{ClientId, ClusterId, Principal, ReplicaId};
 
@@ -40,7 +40,7 @@ fn run(input: &[u8]) -> u64 {
 
 fn decode(kind: u8, body: &[u8]) -> u64 {
     let mut again = Vec::new();
-    let decoded = if kind >= NOTES_FROM {
+    let decoded = if NOTES.contains(&kind) {
         Note::decode(kind, body).map(|note| note.encode(counter(body), &mut again))
     } else {
         Message::decode(kind, body).map(|(counter, message)| message.encode(counter, &mut again))

@@ -246,7 +246,7 @@ impl Status {
                 println!("{line}");
             }
         } else {
-            println!("{}", text::page(name, &picture, latency, observer.addresses()));
+            println!("{}", text::page(name, &picture, latency, &observer.addresses()));
         }
         match picture.verdict {
             _ if picture.answered() == 0 => Err((3, String::new())),
