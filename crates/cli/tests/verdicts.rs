@@ -53,7 +53,10 @@ impl Sight {
         self.world.set_load(Load::Idle);
         let mut outcome = |lane, text| {
             let ask = KvApp::default().parse(text).unwrap();
-            let is_served = self.world.is_served(1, lane, &ask, 6 * SECOND);
+            let until = self.world.time() + 6 * SECOND;
+            let is_served = self.world.run(until, |world| world.is_free(1, lane))
+                && self.world.ask_for(1, lane, &ask)
+                && self.world.run(until, |world| world.is_free(1, lane));
             Some(if is_served { ProbeOutcome::Served } else { ProbeOutcome::Silence })
         };
         ProbeOutcomes { ordered: outcome(0, "put k 1"), read_only: outcome(1, "get k"), large: None }

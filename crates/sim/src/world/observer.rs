@@ -7,7 +7,7 @@ use quorate_wire::message::Statement;
 use quorate_wire::{Cluster, ReplicaId};
 
 use super::World;
-use crate::app::{App, Ask};
+use crate::app::App;
 use crate::network::NodeId;
 
 impl<A: App> World<A> {
@@ -31,7 +31,7 @@ impl<A: App> World<A> {
     /// Lets the statements of replica `id` name settings with these digests.
     pub fn state_settings(&mut self, id: ReplicaId, settings: Vec<u16>) {
         let h = self.host_of(id);
-        if let Some(process) = self.process(h) {
+        if let Some(process) = &mut self.hosts[h].process {
             process.set_settings(settings);
         }
     }
@@ -50,10 +50,8 @@ impl<A: App> World<A> {
         self.network.partition(&[&[own], &others]);
     }
 
-    /// Lets a lane ask for something, and waits for `ns` nanoseconds at most. Returns whether it was answered.
-    pub fn is_served(&mut self, c: usize, l: usize, ask: &Ask, ns: u64) -> bool {
-        let until = self.at + ns;
-        let is_free = |w: &mut Self| w.clients[c].lanes[l].outstanding.is_none();
-        self.run(until, is_free) && self.ask_for(c, l, ask) && self.run(until, is_free)
+    /// Returns whether a lane of a client waits for nothing.
+    pub fn is_free(&self, c: usize, l: usize) -> bool {
+        self.clients[c].lanes[l].outstanding.is_none()
     }
 }
