@@ -88,7 +88,9 @@ impl Sight {
     }
 
     fn crash(&mut self, ids: &[u16]) {
-        ids.iter().for_each(|id| self.world.crash(self.host(*id)));
+        for id in ids {
+            self.world.crash(self.host(*id));
+        }
         self.pass(5 * SECOND);
     }
 

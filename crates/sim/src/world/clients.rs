@@ -39,7 +39,7 @@ pub struct ClientHost {
     /// Its authenticator.
     pub door: Door,
     /// Where it sends to the replicas.
-    book: Vec<SocketAddr>,
+    pub(crate) book: Vec<SocketAddr>,
     /// Its lanes.
     pub lanes: Vec<Lane>,
     /// With how many replicas it has exchanged no keys; the largest before it knows anything.
