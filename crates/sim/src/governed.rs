@@ -81,6 +81,21 @@ impl Governed {
 }
 
 impl Governed {
+    /// Returns the answer of the registry, or that of the service.
+    fn answer(
+        &mut self,
+        cx: &Context,
+        operation: &[u8],
+        inner: impl FnOnce(&mut dyn Double) -> Vec<u8>,
+    ) -> Vec<u8> {
+        let Some(answer) = self.judge(cx.client.principal(), operation) else {
+            return inner(&mut *self.inner);
+        };
+        let mut result = Vec::new();
+        answer.encode(&mut result);
+        result
+    }
+
     fn relocate(&mut self, replica: ReplicaId, at: Option<SocketAddr>) -> RegistryResult {
         if replica.index() >= self.n {
             return RegistryResult::Malformed;
@@ -104,7 +119,7 @@ impl Double for Governed {
             self.table.encode(&mut result);
             return result;
         }
-        self.execute(cx, operation)
+        self.answer(cx, operation, |inner| inner.read(cx, operation))
     }
 
     fn is_admin(&self, principal: u64) -> bool {
@@ -112,13 +127,6 @@ impl Double for Governed {
     }
 
     fn execute(&mut self, cx: &Context, operation: &[u8]) -> Vec<u8> {
-        match self.judge(cx.client.principal(), operation) {
-            None => self.inner.execute(cx, operation),
-            Some(answer) => {
-                let mut result = Vec::new();
-                answer.encode(&mut result);
-                result
-            }
-        }
+        self.answer(cx, operation, |inner| inner.execute(cx, operation))
     }
 }

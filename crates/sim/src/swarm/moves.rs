@@ -63,13 +63,14 @@ impl Moves {
     }
 
     /// Lets each replica listen where the cluster and the clients send, and where an order under way will say that it is:
-    /// a client that has not read the last address may have no quorum to read it from.
+    /// a client that has not read the last address may have no quorum to read it from. And where it was at first: a replica
+    /// that has lost its state knows no other addresses.
     pub(super) fn end<A: App>(world: &mut World<A>) {
         let table = world.checkers.table();
         let under_way = world.drop_orders();
         for host in &mut world.hosts {
             let at = table.replicas.get(&host.id).copied().unwrap_or_else(|| address(host.id.index()));
-            host.listens.push(at);
+            host.listens.extend([at, address(host.id.index())]);
             host.listens.extend(world.clients.iter().map(|client| client.book[host.id.index()]));
             host.listens.extend(under_way.as_ref().and_then(|ask| target(&ask.operation, host.id)));
             host.is_astray = false;
