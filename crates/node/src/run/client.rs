@@ -97,10 +97,8 @@ pub struct ClientProcess<M: Meter = ()> {
     patient: bool,
     /// When lanes were last told that others are answered.
     heard_at: u64,
-    /// With how many replicas no keys have been exchanged.
+    /// How many replicas have sent no keys yet.
     keys_missing: usize,
-    /// What the lanes were told of that.
-    keys_told: usize,
     /// Before this time, the keys are not announced again.
     announce_at: u64,
     /// More threads want to run on this machine than there are cores.
@@ -149,7 +147,6 @@ impl<M: Meter> ClientProcess<M> {
             patient: false,
             heard_at: 0,
             keys_missing: config.cluster.n(),
-            keys_told: config.cluster.n(),
             announce_at: 0,
             crowded: false,
             counters: ClientCounters::default(),
@@ -208,7 +205,9 @@ impl<M: Meter> ClientProcess<M> {
                 Ok(Admitted::Keys) => {
                     self.send_keys();
                     self.heard(now);
-                    self.count_keys(now);
+                    if self.keys_missing > 0 {
+                        self.count_keys(now);
+                    }
                 }
                 Err(error) => {
                     self.refuse(error.name());
@@ -305,28 +304,13 @@ impl<M: Meter> ClientProcess<M> {
         }
     }
 
-    /// A replica has sent its keys: what was asked without them may be sent again. Or it has started again and lacks ours:
-    /// then all others may, too, so that all are sent ours, and lanes wait while fewer than a quorum can check what they ask
-    /// (CL-11, L38).
+    /// A replica has sent its keys: what was asked without them may be sent again (CL-11).
     #[cold]
     fn count_keys(&mut self, now: Now) {
         let missing = self.endpoint.door_mut().keys_missing();
-        if missing > core::mem::replace(&mut self.keys_missing, missing) {
-            self.announce(now);
-        }
-        if missing < self.keys_told || missing > self.keys_told.max(self.cluster.f()) {
-            self.keys_told = missing;
+        if core::mem::replace(&mut self.keys_missing, missing) > missing {
             (0..self.lanes.len()).for_each(|lane| self.step(now, lane, ClientInput::Keys { missing }));
         }
-    }
-
-    /// Sends all replicas our keys.
-    fn announce(&mut self, now: Now) {
-        if now.mono_ns >= self.announce_at {
-            self.announce_at = now.mono_ns.saturating_add(ANNOUNCE_NS);
-            self.endpoint.door_mut().announce();
-        }
-        self.send_keys();
     }
 
     /// Somebody was answered, or a replica has new keys: lanes that wait for long may ask soon.
@@ -399,7 +383,13 @@ impl<M: Meter> ClientProcess<M> {
             }
             ClientAction::SetTimer(deadline) => self.set_timer(now, lane, deadline.0),
             ClientAction::StopTimer => self.lanes[lane].deadline = u64::MAX,
-            ClientAction::SendKeys => self.announce(now),
+            ClientAction::SendKeys => {
+                if now.mono_ns >= self.announce_at {
+                    self.announce_at = now.mono_ns.saturating_add(ANNOUNCE_NS);
+                    self.endpoint.door_mut().announce();
+                }
+                self.send_keys();
+            }
             ClientAction::Done { timestamp, result, path } => {
                 let start = self.results.len();
                 self.results.extend_from_slice(actions.bytes(*result));

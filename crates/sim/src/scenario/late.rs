@@ -98,14 +98,6 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(|_| 0)
     .with(|setup| Setup { clients: 1, lanes: 1, introduced: false, ..setup })
     .play(backups_listen_late),
-    Scenario::new(
-        "l38_cluster_starts_again_under_a_client",
-        &["L38"],
-        "All replicas start again under an idle client, and its request tells the primary alone: no view is lost (CL-11)",
-    )
-    .expects(&[Expect::Noted("all have started again"), Expect::Noted("answered")])
-    .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
-    .play(cluster_starts_again),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -236,24 +228,6 @@ fn backups_listen_late(stage: &mut Stage) -> Ended {
     without_keys(stage, 30 * MS)?;
     stage.mend();
     stage.until("the first answer", 50 * MS, |w| w.outstanding().0 == 0)
-}
-
-fn cluster_starts_again(stage: &mut Stage) -> Ended {
-    stage.busy(20)?;
-    stage.quiet()?;
-    stage.pass(500 * MS)?;
-    for h in 0..stage.cluster().n() {
-        stage.world.crash(h);
-        stage.world.restart_later(h, 10 * MS);
-    }
-    stage.pass(2_000 * MS)?;
-    stage.note("all have started again");
-    let view = stage.view();
-    for _ in 0..20 {
-        stage.answer(0, 0, "incr n 1", 1_000 * MS)?;
-    }
-    stage.note("answered");
-    stage.require(stage.view() == view, format!("view {} after view {view}", stage.view()))
 }
 
 /// Client 0 asks, and after `ns` the primary has exchanged keys with it, and a quorum has not.

@@ -42,10 +42,8 @@ pub struct ClientHost {
     pub(crate) book: Vec<SocketAddr>,
     /// Its lanes.
     pub lanes: Vec<Lane>,
-    /// With how many replicas it has exchanged no keys; the largest before it knows anything.
+    /// With how many replicas it has exchanged no keys, as its lanes know; the largest before they know anything.
     keys_missing: usize,
-    /// What its lanes know of that.
-    keys_told: usize,
     /// World time of the next event that wakes it, or the largest.
     wake_at: u64,
     rng: Rng,
@@ -117,9 +115,9 @@ impl ClientHost {
         let entropy = world.keys_rng.bytes();
         let door = world.keys.door(own, world.config.cluster, entropy, crate::clock::EPOCH_NS);
         let node = NodeId::at(world.hosts.len() + index);
-        let (keys_missing, keys_told) = (usize::MAX, usize::MAX);
+        let keys_missing = usize::MAX;
         let book = world.config.cluster.replicas().map(|id| address(id.index())).collect();
-        Self { node, door, book, lanes, keys_missing, keys_told, wake_at: u64::MAX, rng, first: 1, kept: 1 }
+        Self { node, door, book, lanes, keys_missing, wake_at: u64::MAX, rng, first: 1, kept: 1 }
     }
 }
 
@@ -157,7 +155,7 @@ impl<A: App> World<A> {
         let kept = mutant(72, client.kept, client.first.saturating_add(1));
         client.first = wall.max(kept);
         let first = client.first;
-        (client.keys_missing, client.keys_told) = (usize::MAX, usize::MAX);
+        client.keys_missing = usize::MAX;
         for lane in &mut client.lanes {
             lane.client = Client::new(lane.id, &self.config, Timestamp(first), client.rng.bits());
             (lane.deadline, lane.outstanding, lane.last_result) = (None, None, None);
@@ -261,17 +259,14 @@ impl<A: App> World<A> {
         }
     }
 
-    /// A replica has sent its keys, perhaps: the lanes of client `c` are told how many have not. Or it has started again
-    /// and lacks those of the client, as all others may: all are sent them (CL-11, L38).
+    /// A replica has sent its keys, perhaps: the lanes of client `c` are told how many have not.
     pub(super) fn client_keyed(&mut self, c: usize) {
-        let f = self.config.cluster.f();
         let client = &mut self.clients[c];
-        let missing = client.door.keys_missing();
-        if missing > std::mem::replace(&mut client.keys_missing, missing) {
-            client.door.announce();
+        if client.keys_missing == 0 {
+            return; // a replica has started again: one lacks keys at the most, usually
         }
-        if missing < client.keys_told || missing > client.keys_told.max(f) {
-            client.keys_told = missing;
+        let missing = client.door.keys_missing();
+        if std::mem::replace(&mut client.keys_missing, missing) > missing {
             (0..client.lanes.len()).for_each(|l| self.step_client(c, l, ClientInput::Keys { missing }));
         }
     }

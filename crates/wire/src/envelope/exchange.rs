@@ -259,9 +259,6 @@ impl Exchange {
                 // It is there, so it need not wait for its answer. Replays cannot bring this about,
                 // only new signatures, and each of them gets one answer.
                 peer.hurry(RESEND_TO_REPLICA_NS);
-                if new_key.want {
-                    peer.start_again();
-                }
             }
         }
         peer.note_want(new_key.want);

@@ -292,25 +292,6 @@ fn l36_a_client_learns_that_a_replica_has_its_keys() {
     assert_eq!(world.doors[C0].keys_missing(), N - 1);
 }
 
-/// L38, CL-11: a replica that has started again lacks the keys of a client that it knew. The client learns that, too.
-#[test]
-fn l38_a_client_learns_that_a_replica_has_started_again() {
-    let mut world = World::new();
-    let reply = sample(&mut world, Kind::Reply).frame; // r2 has the client's keys
-    assert!(world.admit(C0, &reply).is_ok());
-    assert_eq!(world.doors[C0].keys_missing(), 0);
-    world.doors[2] = door(world.setting, 2, 2);
-    new_keys(&mut world.doors[2], 0); // lost
-    let request = world.request(7, b"put x 1", false);
-    assert!(world.admit(2, &request).is_err());
-    let letters = new_keys(&mut world.doors[2], 1_100 * MS);
-    let (_, letter) = letters.into_iter().find(|(to, _)| *to == who(C0)).unwrap();
-    admit_keys(&mut world.doors[C0], 1_100 * MS, &letter).unwrap();
-    assert_eq!(world.doors[C0].keys_missing(), 1);
-    world.exchange_keys(1_200 * MS);
-    assert_eq!(world.doors[C0].keys_missing(), 0);
-}
-
 /// Any network: half of all messages are lost, the others doubled, late and out of order; nodes start
 /// again and change keys. Once messages get through, everyone understands everyone within seconds.
 #[test]

@@ -124,11 +124,6 @@ impl Peer {
         self.backoff = backoff_ns;
     }
 
-    /// It has new keys and lacks ours: it has started again (L38).
-    pub(super) fn start_again(&mut self) {
-        self.confirmed = false;
-    }
-
     /// Our current generation is a new one; the one before was `own`.
     pub(super) fn start_generation(&mut self, own: u32) {
         self.confirmed = false;
