@@ -365,21 +365,3 @@ fn l16_a_repair_does_not_end_below_the_window() {
     desk.fetched(8);
     assert_eq!(desk.replica.state().executed, SeqNum(8));
 }
-
-/// L39, SM-3: what is sent again waits for the disk as it did the first time. While it waits, no STATUS adds another copy.
-#[test]
-fn l39_held_proposals_are_not_sent_again() {
-    let mut desk = Desk::with(R0, 4, 1, sync);
-    desk.disk_is_fast = false;
-    desk.request(c(0), 1, b"x");
-    assert_eq!(desk.sent(Kind::PrePrepare), 1);
-    let ask = |desk: &mut Desk, counter| {
-        desk.pass(500);
-        status(desk, R1, counter, SAYS);
-        desk.sent_to(R1, Kind::PrePrepare)
-    };
-    let copies: Vec<usize> = (1..=5).map(|counter| ask(&mut desk, counter)).collect();
-    assert_eq!(copies, [1; 5], "they wait here");
-    desk.flush();
-    assert_eq!(ask(&mut desk, 6), 2, "it may be lost");
-}

@@ -206,11 +206,6 @@ impl Replica {
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let recipient = Recipient::Replica(to);
         let (view, first) = (self.views.view(), m.stable.next());
-        // What it was sent again last still waits here for the disk: another copy would wait beside it (L39).
-        let last = self.promises.last();
-        if !self.peers.allow_votes(to, last, |lsn| self.promises.is_durable(lsn)) {
-            return;
-        }
         let is_primary = self.is_primary();
         let fixed = self.views.last_fixed();
         let low = first.max(self.log.stable().next());

@@ -9,7 +9,7 @@ use quorate_wire::message::{Echoes, Start, Status};
 
 use crate::io::config::{Config, MS};
 use crate::io::milestone::Reject;
-use crate::io::step::{Action, Actions, Deadline, Lsn, Now, Timer};
+use crate::io::step::{Action, Actions, Deadline, Now, Timer};
 
 /// An older counter is a replay only this soon after a newer one: a replica whose clock went back
 /// together with its memory is heard again, and a replay costs one answer a second (SM-2).
@@ -80,8 +80,6 @@ struct Peer {
     stable: SeqNum,
     /// Bytes sent again to it since `budget_at`.
     sent_bytes: usize,
-    /// The record that the last votes wait for that were sent again to it.
-    resent: Lsn,
     /// Digests that it has asked for since then.
     lookups: usize,
     budget_at: u64,
@@ -219,7 +217,8 @@ impl Peers {
         if m.counter <= peer.counter && recently {
             return Err(Reject::OldStatus);
         }
-        (peer.counter, peer.executed) = (m.counter, m.executed);
+        peer.counter = m.counter;
+        peer.executed = m.executed;
         peer.heard_at = now.mono_ns.max(1);
         let stable = core::mem::replace(&mut peer.stable, m.stable);
         self.ahead = self.executed_by(self.weak);
@@ -285,8 +284,11 @@ impl Peers {
 
     /// Returns those that say to have executed `seq`.
     pub(crate) fn that_executed(&self, seq: SeqNum) -> impl Iterator<Item = ReplicaId> {
-        let others = (0..).map(ReplicaId::at).zip(&self.others);
-        others.filter(move |(_, peer)| peer.executed >= seq).map(|(id, _)| id)
+        (0..)
+            .map(ReplicaId::at)
+            .zip(&self.others)
+            .filter(move |(_, peer)| peer.executed >= seq)
+            .map(|(id, _)| id)
     }
 
     /// Returns whether `to` may be sent a COMMITTED of `len` bytes for `seq`: for each number once whatever its budget, which
@@ -353,12 +355,6 @@ impl Peers {
         allowed
     }
 
-    /// Says whether votes may be sent again to `to`, which wait for `after`: those of the last time wait no more (L39).
-    pub(crate) fn allow_votes(&mut self, to: ReplicaId, after: Lsn, synced: impl Fn(Lsn) -> bool) -> bool {
-        let peer = self.others.get_mut(to.index()).filter(|peer| synced(peer.resent));
-        peer.map(|peer| peer.resent = after).is_some()
-    }
-
     /// Returns whether `from` may ask for `count` more digests, and counts them whether they are here or not: at
     /// most [`LOOKUPS_MAX`] in each `status_min_ns` (K14).
     pub(crate) fn allow_lookups(&mut self, from: ReplicaId, now: u64, count: usize, config: &Config) -> bool {
@@ -413,7 +409,9 @@ impl Peers {
     /// Restores what [`Self::seen`] returned in an earlier life.
     pub(crate) fn restore(&mut self, seen: &[u8]) {
         let seen = Echoes::new(seen);
-        (0..).zip(&mut self.others).for_each(|(index, peer)| peer.start = seen.of(ReplicaId::at(index)));
+        for (index, peer) in self.others.iter_mut().enumerate() {
+            peer.start = seen.of(ReplicaId::at(index));
+        }
     }
 
     /// Notes what a peer says of its settings. Returns whether that is a difference that was not known yet.
