@@ -11,7 +11,7 @@ use quorate_node::{Caller, enlist};
 use quorate_service::registry::RegistryResult;
 use quorate_wire::ReplicaId;
 
-use crate::clients::By;
+use crate::clients::{By, full, no_change};
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::out;
@@ -199,27 +199,16 @@ fn told(answer: RegistryResult, by: &str, what: &str) -> Result<(), Failure> {
             out::line(format!("{what} already: nothing was changed"));
             Ok(())
         }
-        RegistryResult::NoRight => {
-            Err(Failure::new(Code::NoRight, format!("{by} may not change the cluster"))
-                .next("name an administrator with --as"))
-        }
         RegistryResult::NoClient => {
             Err(Failure::new(Code::NoClient, format!("{by} is not a member of this cluster"))
                 .next("name an administrator with --as"))
         }
-        RegistryResult::Full => Err(Failure::new(
-            Code::Rule,
-            "the client registry is full: it has 4032 entries, and none becomes free",
-        )
-        .next("leave it: what has an entry can still be changed")),
-        RegistryResult::NoLane => {
-            Err(Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
-                .next("wait a minute: a lane that is idle for a minute makes room"))
-        }
-        RegistryResult::OtherKey | RegistryResult::LastAdministrator | RegistryResult::Malformed => {
-            Err(Failure::new(Code::OtherFormat, "the replicas do not support this operation")
-                .next("upgrade all replicas to this version first"))
-        }
+        RegistryResult::Full => Err(full("leave it: what has an entry can still be changed")),
+        RegistryResult::NoRight
+        | RegistryResult::NoLane
+        | RegistryResult::OtherKey
+        | RegistryResult::LastAdministrator
+        | RegistryResult::Malformed => Err(no_change(answer, by, "change the cluster")),
     }
 }
 

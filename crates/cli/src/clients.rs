@@ -196,8 +196,6 @@ fn number(name: &str) -> Result<u64, Failure> {
 /// Describes why the replicas refused the operation of `by` on `name`.
 fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
     match answer {
-        RegistryResult::NoRight => Failure::new(Code::NoRight, format!("{by} may not add or remove clients"))
-            .next("name an administrator with --as"),
         RegistryResult::NoClient if by == name => {
             Failure::new(Code::NoClient, format!("{name} is not a member of this cluster"))
         }
@@ -213,16 +211,37 @@ fn refusal(answer: RegistryResult, name: &str, by: &str) -> Failure {
             Failure::new(Code::Rule, format!("{name} is the last administrator"))
                 .next("add another administrator first: quorate add-client NAME --dir DIR --admin")
         }
-        RegistryResult::Full => Failure::new(
-            Code::Rule,
-            "the client registry is full: 4032 clients were added or removed, or got other rights",
-        )
-        .next("use the name of a removed client"),
+        RegistryResult::Full => full("use the name of a removed client"),
+        RegistryResult::NoRight
+        | RegistryResult::NoLane
+        | RegistryResult::Done
+        | RegistryResult::AlreadySo
+        | RegistryResult::Malformed => no_change(answer, by, "add or remove clients"),
+    }
+}
+
+/// The registry has no entry for another client, replica or setting.
+pub(crate) fn full(next: &'static str) -> Failure {
+    Failure::new(Code::Rule, "the client registry is full: it has 4032 entries, and none becomes free")
+        .next(next)
+}
+
+/// Says why the replicas refused an operation of `by` that any change can meet.
+pub(crate) fn no_change(answer: RegistryResult, by: &str, what: &str) -> Failure {
+    match answer {
+        RegistryResult::NoRight => Failure::new(Code::NoRight, format!("{by} may not {what}"))
+            .next("name an administrator with --as"),
         RegistryResult::NoLane => {
             Failure::new(Code::TableFull, format!("the replicas keep no further last reply for {by}"))
                 .next("wait a minute: a lane that is idle for a minute makes room")
         }
-        RegistryResult::Done | RegistryResult::AlreadySo | RegistryResult::Malformed => {
+        RegistryResult::Done
+        | RegistryResult::AlreadySo
+        | RegistryResult::NoClient
+        | RegistryResult::OtherKey
+        | RegistryResult::LastAdministrator
+        | RegistryResult::Full
+        | RegistryResult::Malformed => {
             Failure::new(Code::OtherFormat, "the replicas do not support this operation")
                 .next("upgrade all replicas to this version first")
         }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use quorate_node::members::{Members, client_name, client_number, principal};
+use quorate_node::members::{client_name, client_number, principal};
 use quorate_quorum::access::{AccessList, SignedList, Who};
 use quorate_quorum::version::Namespace;
 use quorate_quorum_node::client::{AccessLists, ClientOptions};
 use quorate_quorum_node::evidence::Public;
 use quorate_quorum_node::{Client as RegisterClient, Config};
 
+use super::evidence::public;
 use super::real::failed;
 use super::status::observer;
 use crate::code::Code;
@@ -113,13 +114,8 @@ impl Work {
     /// Opens the client of an administrator, or any one.
     fn open(dir: &Path, as_administrator: bool) -> Result<Self, Failure> {
         let own = observer(dir)?;
-        let members = Members::read(&own.join("cluster.toml"))?;
         let config = Config::read(&own)?;
-        let public = Public::new(&members, config.epoch).ok_or_else(|| {
-            Failure::new(Code::Rule, "not the members of a register")
-                .at(own.display().to_string())
-                .next("name the register's directory with --dir")
-        })?;
+        let (members, public) = public(&own.join("cluster.toml"), config.epoch)?;
         let own = if as_administrator {
             let dirs = members.administrators.iter().rev().map(|number| dir.join(client_name(*number)));
             dirs.into_iter().find(|path| path.is_dir()).ok_or_else(|| {

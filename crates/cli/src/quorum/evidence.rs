@@ -88,7 +88,8 @@ impl Evidence {
     }
 }
 
-fn public(members: &Path, epoch: u32) -> Result<(Members, Public), Failure> {
+/// Reads the public keys of a register from its file of members.
+pub(super) fn public(members: &Path, epoch: u32) -> Result<(Members, Public), Failure> {
     let read = Members::read(members)?;
     let public = Public::new(&read, epoch);
     public.map(|public| (read, public)).ok_or_else(|| {
