@@ -363,9 +363,6 @@ impl Model for KvKey {
     type Outcome = Vec<u8>;
 
     fn apply(state: &Self::State, operation: &Vec<u8>, outcome: Option<&Vec<u8>>) -> Option<Self::State> {
-        if outcome.is_some_and(|outcome| registry::RegistryResult::decode(outcome).is_some()) {
-            return Some(state.clone()); // who had no right to it changed nothing
-        }
         let operation = Operation::decode(operation).ok()?;
         let (next, seen) = apply(state.as_deref(), &operation);
         outcome.is_none_or(|outcome| *outcome == seen).then_some(next)
