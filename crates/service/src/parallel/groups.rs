@@ -110,6 +110,11 @@ impl Groups {
         if self.members.is_empty() {
             self.first = ordinal;
         }
+        debug_assert_eq!(
+            usize::try_from(ordinal - self.first),
+            Ok(self.members.len()),
+            "requests enter in order"
+        );
         self.members.push_back(joined);
         waits
     }

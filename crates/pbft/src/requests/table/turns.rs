@@ -87,7 +87,7 @@ impl RequestTable {
         let all = self.waiting.iter().filter_map(|entry| Some((entry.0.principal(), self.waits(*entry)?)));
         let unproposed = all.filter(move |(_, pending)| !pending.is_proposed(last));
         let first = unproposed.filter(move |(_, p)| p.is_long() || !core::mem::replace(&mut short, true));
-        // Of many that wait, only the first is looked at while none is long.
+        // The oldest short request decides. If no long one waits, the search ends there.
         let first = first.take(if self.all_long_bytes == 0 { 1 } else { usize::MAX });
         first.map(|(principal, pending)| self.fared(principal, pending))
     }
