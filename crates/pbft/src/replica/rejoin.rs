@@ -33,6 +33,9 @@ impl Replica {
 
     /// Asks again what has not been answered.
     pub(super) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
+        if let Some((next, bounds)) = self.recovery.refused_by(self.cluster.weak()) {
+            return self.send_recovery_request(now, next.max(Timestamp(now.wall_ns)), bounds, out);
+        }
         match self.recovery.question() {
             None => return,
             Some(Question::Stable(query)) => {
