@@ -209,7 +209,7 @@ impl Replica {
         } else if self.is_normal()
             && !self.is_primary()
             && self.exec.executed() <= executed
-            && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience())
+            && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience(now))
         {
             self.recovery.note_still(self.exec.executed(), now.mono_ns);
             self.suspect(now, SuspectReason::Timeout, out);

@@ -42,7 +42,7 @@ impl Replica {
         if full {
             // Before a replica can suspect the primary.
             self.say_checkpoints_again(out);
-            next = next.min(self.patience() / 4);
+            next = next.min(self.patience(now) / 4);
         }
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
