@@ -4,7 +4,7 @@
 use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::Record;
-use quorate_pbft::step::{Input, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
@@ -362,4 +362,30 @@ fn l16_a_repair_does_not_end_below_the_window() {
     assert_eq!(last, Some(8));
     desk.fetched(8);
     assert_eq!(desk.replica.state().executed, SeqNum(8));
+}
+
+/// L39, SM-3: what waits for the disk is not sent again: it leaves when the disk has its record.
+#[test]
+fn l39_held_proposals_are_not_sent_again() {
+    let mut desk = Desk::with(R0, 4, 1, sync);
+    desk.disk_is_fast = false;
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+    let ask = |desk: &mut Desk, counter| {
+        desk.pass(500);
+        status(desk, R1, counter, SAYS);
+        desk.sent_to(R1, Kind::PrePrepare)
+    };
+    let copies: Vec<usize> = (1..=5).map(|counter| ask(&mut desk, counter)).collect();
+    assert_eq!(copies, [0; 5], "it waits here");
+    desk.flush();
+    assert_eq!(ask(&mut desk, 6), 1, "it may be lost");
+    // While another record is on its way to the disk, this one needs not wait for that.
+    desk.request(c(1), 1, b"y");
+    assert_eq!(ask(&mut desk, 7), 2);
+    let again = |d: &Did| match d {
+        Did::Sent { to: Recipient::Replica(_), kind: Kind::PrePrepare, after, .. } => Some(*after),
+        _ => None,
+    };
+    assert_eq!(desk.did.iter().filter_map(again).max(), Some(1));
 }
