@@ -8,8 +8,9 @@ use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
-use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -135,6 +136,37 @@ fn s2_what_was_fetched_is_a_floor_after_a_restart() {
     confirmed(&mut after);
     assert!(!read(&mut after, 1, 2));
     assert!(after.said(|m| matches!(m, Milestone::ReadQueued { .. })));
+}
+
+/// RO-4, PX-C: replies have left before their batches had settled, and a page is unreadable. The state of a checkpoint
+/// below these batches serves no reads.
+#[test]
+fn ro_4_an_early_reply_is_a_floor_of_a_state_that_is_fetched() {
+    let mut desk = Desk::with(R1, 4, 1, |config| {
+        sync(config);
+        config.workers = 2;
+    });
+    desk.hold_executions();
+    desk.roots_wait = true;
+    (1..=6).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+    let digest = Digest([6; 32]);
+    let reply = Reply {
+        client: c(0),
+        timestamp: Timestamp(6),
+        digest,
+        replier: None,
+        outcome: ReplyOutcome::Executed,
+        result: Some(b"ok"),
+    };
+    desk.input(Input::Replied { seq: SeqNum(6), reply });
+    assert_eq!(desk.sent(Kind::Reply), 1);
+    for from in [R2, R3] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.input(Input::Unreadable);
+    desk.fetched(4);
+    assert!(!read(&mut desk, 1, 1), "a read below batch 6");
+    assert_eq!(desk.replica.state().read_floor, SeqNum(6));
 }
 
 /// §14.3: an old disk does not know what its replica has shown. No read before the others have confirmed the start.
