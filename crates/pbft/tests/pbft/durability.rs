@@ -4,12 +4,13 @@
 use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::Record;
-use quorate_pbft::step::{Input, Reject};
+use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
-use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
+use quorate_wire::reply::{Reply, ReplyOutcome};
 
 fn sync(config: &mut quorate_pbft::Config) {
     config.durability = Durability::Sync;
@@ -135,6 +136,37 @@ fn s2_what_was_fetched_is_a_floor_after_a_restart() {
     confirmed(&mut after);
     assert!(!read(&mut after, 1, 2));
     assert!(after.said(|m| matches!(m, Milestone::ReadQueued { .. })));
+}
+
+/// RO-4, PX-C: replies have left before their batches had settled, and a page is unreadable. The state of a checkpoint
+/// below these batches serves no reads.
+#[test]
+fn ro_4_an_early_reply_is_a_floor_of_a_state_that_is_fetched() {
+    let mut desk = Desk::with(R1, 4, 1, |config| {
+        sync(config);
+        config.workers = 2;
+    });
+    desk.hold_executions();
+    desk.roots_wait = true;
+    (1..=6).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+    let digest = Digest([6; 32]);
+    let reply = Reply {
+        client: c(0),
+        timestamp: Timestamp(6),
+        digest,
+        replier: None,
+        outcome: ReplyOutcome::Executed,
+        result: Some(b"ok"),
+    };
+    desk.input(Input::Replied { seq: SeqNum(6), reply });
+    assert_eq!(desk.sent(Kind::Reply), 1);
+    for from in [R2, R3] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.input(Input::Unreadable);
+    desk.fetched(4);
+    assert!(!read(&mut desk, 1, 1), "a read below batch 6");
+    assert_eq!(desk.replica.state().read_floor, SeqNum(6));
 }
 
 /// §14.3: an old disk does not know what its replica has shown. No read before the others have confirmed the start.
@@ -362,4 +394,30 @@ fn l16_a_repair_does_not_end_below_the_window() {
     assert_eq!(last, Some(8));
     desk.fetched(8);
     assert_eq!(desk.replica.state().executed, SeqNum(8));
+}
+
+/// L39, SM-3: what waits for the disk is not sent again: it leaves when the disk has its record.
+#[test]
+fn l39_held_proposals_are_not_sent_again() {
+    let mut desk = Desk::with(R0, 4, 1, sync);
+    desk.disk_is_fast = false;
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+    let ask = |desk: &mut Desk, counter| {
+        desk.pass(500);
+        status(desk, R1, counter, SAYS);
+        desk.sent_to(R1, Kind::PrePrepare)
+    };
+    let copies: Vec<usize> = (1..=5).map(|counter| ask(&mut desk, counter)).collect();
+    assert_eq!(copies, [0; 5], "it waits here");
+    desk.flush();
+    assert_eq!(ask(&mut desk, 6), 1, "it may be lost");
+    // While another record is on its way to the disk, this one needs not wait for that.
+    desk.request(c(1), 1, b"y");
+    assert_eq!(ask(&mut desk, 7), 2);
+    let again = |d: &Did| match d {
+        Did::Sent { to: Recipient::Replica(_), kind: Kind::PrePrepare, after, .. } => Some(*after),
+        _ => None,
+    };
+    assert_eq!(desk.did.iter().filter_map(again).max(), Some(1));
 }

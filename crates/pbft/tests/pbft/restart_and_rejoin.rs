@@ -338,6 +338,31 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
 }
 
+/// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.
+#[test]
+fn l40_a_refused_recovery_request_is_replaced() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
+    let view = ViewNum(0);
+    for from in [R0, R2, R3] {
+        let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
+        desk.hear(from, Kind::ReplyStable, |w| answer.encode(w));
+    }
+    let asked = |desk: &Desk| {
+        let (_, frame) = desk.last_sent(Kind::Request).unwrap();
+        RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().timestamp
+    };
+    let (me, first) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
+    for (from, replaces) in [(R0, false), (R2, true)] {
+        let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, b"no");
+        let (client, result) = (me, Some(&b"no"[..]));
+        let reply = Reply { view, timestamp: first, client, tentative: false, digest, result };
+        desk.hear(from, Kind::Reply, |w| reply.encode(w));
+        desk.pass(150);
+        assert_eq!(asked(&desk) > first, replaces, "{from}");
+    }
+}
+
 /// RC-10, PR-6: null batches are accepted while a recovery needs them, and at no other time.
 #[test]
 fn a_null_batch_is_refused_unless_a_recovery_needs_it() {

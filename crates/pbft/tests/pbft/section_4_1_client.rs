@@ -1,9 +1,9 @@
 //! [OSDI99 §4.1] What a replica owes a client.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
-use crate::desk::{Desk, R0, R1, R2, R3, c, root};
+use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::RequestAuth;
-use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::step::{Input, ReadResult, Recipient, Reject, Ticket};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
@@ -417,6 +417,32 @@ fn l6_reads_of_one_client_are_bounded() {
     let read = desk.request_frame_with(ClientId::new(2, 0), 1, &large, true, false);
     desk.frame(&read);
     assert!(desk.said(|m| matches!(m, Milestone::ReadQueued { .. })), "others wait beside it");
+}
+
+/// L6, RO-3, PX-8: so are reads that the executor keeps, one of each lane. The next read of a lane waits for the one before
+/// it.
+#[test]
+fn l6_reads_of_one_client_that_the_executor_keeps_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.tentative = false);
+    desk.reads_wait = true;
+    let (large, reads) =
+        (vec![7; 1 << 20], |desk: &Desk| desk.did.iter().filter(|did| matches!(did, Did::Reads(_))).count());
+    for lane in 0..40 {
+        let read = desk.request_frame_with(ClientId::new(1, lane), 1, &large, true, false);
+        desk.frame(&read);
+    }
+    assert_eq!(reads(&desk), 15, "16 MiB, with their headers");
+    let read = |desk: &mut Desk, t| {
+        let read = desk.request_frame_with(c(2), t, b"x", true, false);
+        desk.frame(&read);
+    };
+    (1..=3).for_each(|t| read(&mut desk, t));
+    assert_eq!(reads(&desk), 16, "one of the lane");
+    desk.reads_wait = false;
+    let digest = Digest([1; 32]);
+    desk.input(Input::Read { ticket: Ticket(15), result: ReadResult::Done { result: b"read", digest } });
+    assert_eq!(reads(&desk), 17, "the last one");
+    assert_eq!(desk.sent(Kind::Reply), 2);
 }
 
 /// PR-3, L6: principals take turns, whatever lanes they come with; and a lane waits once, however often it asks.

@@ -382,10 +382,8 @@ fn a_timer_that_comes_late_says_nothing_of_the_primary() {
     assert!(suspects(&desk), "it has had its time");
 }
 
-/// TM-8, H11: while the own log is being synced, the votes that are missing are this replica's own. But a disk that never
-/// ends is no reason to wait forever.
-#[test]
-fn a_backup_whose_own_disk_is_at_work_waits_on() {
+/// A backup whose records wait for the disk, and which has accepted a batch.
+fn with_a_slow_disk() -> Desk {
     let mut desk = Desk::with(R2, 4, 1, |config| {
         (config.request_auth, config.durability) = (RequestAuth::SigMac, Durability::Sync);
     });
@@ -394,10 +392,61 @@ fn a_backup_whose_own_disk_is_at_work_waits_on() {
     desk.frame(&frame);
     let batch = desk.batch_of(&[frame]);
     desk.pre_prepare(R0, 0, 1, &batch);
-    desk.pass(1_500);
+    desk
+}
+
+/// TM-8, H11: while the own log is being synced, the votes that are missing may be this replica's own. But a disk that never
+/// ends is no reason to wait for longer than after failed views.
+#[test]
+fn tm8_a_backup_whose_own_disk_is_at_work_waits_on() {
+    let mut desk = with_a_slow_disk();
+    let longest = desk.config.view_timeout_max_ns / MS;
+    desk.pass(longest - 1);
     assert!(!suspects(&desk), "its record is not durable yet");
-    desk.pass(200);
-    assert!(suspects(&desk), "four times, twice as long each time, and no more");
+    desk.pass(2);
+    assert!(suspects(&desk));
+}
+
+/// TM-8, H11: a sync of the own log took half a second, so others have time for sixteen such syncs.
+#[test]
+fn tm8_a_backup_gives_others_the_time_that_its_own_disk_takes() {
+    let mut desk = with_a_slow_disk();
+    desk.pass(500);
+    desk.flush();
+    desk.pass(7_499);
+    assert!(!suspects(&desk));
+    desk.pass(2);
+    assert!(suspects(&desk));
+}
+
+/// TM-8: fast syncs make a slow one forgotten, and so does a minute without any.
+#[test]
+fn tm8_a_slow_sync_is_forgotten() {
+    let timed = |syncs: u64, rest: u64, wait: u64| {
+        let mut desk = with_a_slow_disk();
+        desk.pass(500);
+        desk.flush();
+        for seq in 2..2 + syncs {
+            desk.disk_is_fast = true;
+            desk.order(seq, c(1), seq, b"x");
+        }
+        let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+        let batch = desk.batch_of(&[frame]);
+        for from in [R0, R1] {
+            desk.prepare(from, 0, 1, batch.digest());
+            desk.commit(from, 0, 1, batch.digest());
+        }
+        desk.flush();
+        desk.pass(rest);
+        assert!(!suspects(&desk));
+        let frame = desk.request_frame_with(c(2), 1, b"y", false, true);
+        desk.frame(&frame);
+        desk.pass(wait);
+        suspects(&desk)
+    };
+    assert!(!timed(0, 0, 5_000));
+    assert!(timed(30, 0, 500));
+    assert!(timed(0, 60_000, 500));
 }
 
 /// A24: a full window is said at once, and said again before anybody's patience ends.

@@ -28,6 +28,7 @@ fn replicas_with_different_workers_stay_equal() {
     let runs = sum.runs();
     println!("{runs:?}, {} restarts, {} transfers", sum.restarts, sum.state_transfers);
     assert!(runs.most >= 8 && runs.again > 100 && runs.early > 1000 && runs.on_pages > 100, "{runs:?}");
+    assert!(runs.reads_beside > 100 && runs.reads_kept > 100, "{runs:?}");
     let of = |what: &str| sum.faults.get(what).copied().unwrap_or_default();
     println!("{} panics, {} hung", of("worker panicked"), of("worker hung"));
     assert!(of("worker panicked") > 100 && of("worker hung") > 10);

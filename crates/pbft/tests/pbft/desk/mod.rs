@@ -66,6 +66,8 @@ pub struct Desk {
     pub roots_wait: bool,
     /// Workers say that results are certain before their batch is executed as a whole.
     pub workers_reply: bool,
+    /// The executor keeps reads.
+    pub reads_wait: bool,
     /// The batches whose results are still to come, if executions take time.
     waiting: Option<Vec<SeqNum>>,
     /// A burst ends after each input.
@@ -165,6 +167,7 @@ impl Desk {
             checks_wait: false,
             roots_wait: false,
             workers_reply: false,
+            reads_wait: false,
             waiting: None,
             bursts_end: true,
             deadlines: [None; Timer::COUNT],
@@ -240,7 +243,9 @@ impl Desk {
                 Action::Undo { after } => self.did.push(Did::Undid(*after)),
                 Action::Read { ticket, request } => {
                     self.did.push(Did::Reads(request.operation().to_vec()));
-                    todo.push(Todo::Read(*ticket, request.client, request.timestamp));
+                    if !self.reads_wait {
+                        todo.push(Todo::Read(*ticket, request.client, request.timestamp));
+                    }
                 }
                 Action::Resend { client } => todo.push(Todo::Cached(*client)),
                 Action::Checkpoint { seq } => {
