@@ -44,8 +44,10 @@ pub(super) struct Moves {
 impl Moves {
     /// Returns the reads of a client whose last lane is `id`.
     pub(super) fn new(config: &Config, id: ClientId) -> Self {
-        // It is signed, because keys may be missing with more than f replicas (CL-11).
+        // It is signed, because keys may be missing with more than f replicas (CL-11). It is no read of the service, so it
+        // may see less than the last write also where the service's reads are ordered.
         let config = Config {
+            read_only: true,
             reads: Reads::All,
             read_rule: ReadRule::AnyCorrect,
             request_auth: RequestAuth::SigMac,

@@ -222,7 +222,9 @@ fn addresses_are_read_and_the_read_is_never_ordered() {
         }
     }
     let (mut drive, ours) = (drive(1, Timestamp(1)), own_keys());
-    drive.follow_moves(&Config::new(drive.cluster, ClusterId([3; 32])));
+    // Also where the reads of the service are ordered.
+    let ordered = Config { read_only: false, ..Config::new(drive.cluster, ClusterId([3; 32])) };
+    drive.follow_moves(&ordered);
     let before = drive.replica_addresses();
     (0..4).for_each(|replica| exchange(&mut drive, replica, &ours));
     let mut requests = Requests(Vec::new());
