@@ -122,7 +122,7 @@ impl Replica {
                     now,
                     b.choice(),
                     self.exec.last_choice(),
-                    self.config.clock_skew_ns,
+                    (self.config.clock_skew_ns, self.config.clock_skew_ns),
                 )
                 .is_ok()
             })

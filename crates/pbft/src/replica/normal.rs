@@ -123,7 +123,10 @@ impl Replica {
             };
         }
         // PP-6, ND-2: the soft check of the primary's choice.
-        let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), self.config.clock_skew_ns);
+        let skew = self.config.clock_skew_ns;
+        // It was chosen before the proposal waited for the primary's disk.
+        let behind = skew.saturating_add(self.watch.syncs_ns(now.mono_ns));
+        let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), (behind, skew));
         // A correct replica has found it right when it was new: a replica that is late takes it as well (DV-54).
         let check = if mutant!(M161, vouched, false) { Ok(()) } else { check };
         mutant!(M89, check, Ok(()))

@@ -8,7 +8,7 @@ use crate::io::config::{Config, MS};
 /// Byzantine replicas about themselves must not keep a backup quiet permanently.
 const EXCUSES_MAX: u32 = 4;
 /// How many syncs may follow each other, here and at others, while a request waits (TM-8).
-const SYNCS: u64 = 16;
+const SYNCS: u64 = 8;
 /// How long the time of a sync counts, if there is no later one: a disk that is at rest is soon unknown.
 const SYNC_COUNTS_NS: u64 = 60_000 * MS;
 

@@ -185,11 +185,13 @@ fn idle(stage: &mut Stage) -> Ended {
     Ok(())
 }
 
-/// Votes wait for the disk, and patience has its usual bounds.
+/// Votes wait for the disk, patience has its usual bounds, and so has the log: nothing waits for an image of the state.
 fn synced(setup: Setup) -> Setup {
-    let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
-    let view_timeout_max_ns = usual.view_timeout_max_ns;
-    Setup { config: Config { durability: Durability::Sync, view_timeout_max_ns, ..setup.config }, ..setup }
+    let Config { window, checkpoint_interval, view_timeout_max_ns, .. } =
+        Config::new(setup.config.cluster, setup.config.cluster_id);
+    let durability = Durability::Sync;
+    let config = Config { durability, window, checkpoint_interval, view_timeout_max_ns, ..setup.config };
+    Setup { config, ..setup }
 }
 
 fn slow_down(stage: &mut Stage) -> Ended {

@@ -241,6 +241,8 @@ fn backups_listen_late(stage: &mut Stage) -> Ended {
 fn cluster_starts_again(stage: &mut Stage) -> Ended {
     let client = stage.world.clients[0].node;
     for backups_listen in [true, false] {
+        // One replica makes a client doubt the others at most once in this time.
+        stage.pass(30_000 * MS)?;
         // Too few for the client to know how long answers take: it asks again after 50 ms.
         stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
         // Each start of a primary costs a view. In the end, the client asks the right one first.
