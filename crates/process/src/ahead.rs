@@ -46,6 +46,9 @@ impl fmt::Debug for Parallel {
     }
 }
 
+/// For each worker, the number of jobs that wait for it: a worker that is done begins the next job at once. All workers take
+/// jobs from one queue, so no job waits behind a long one while another worker is free.
+const JOBS_AHEAD: usize = 1;
 /// Maximum number of short jobs that need no worker.
 const SHORT_JOBS_MAX: usize = 64;
 
@@ -56,7 +59,7 @@ pub(crate) type Check = (ClientId, Arc<SignatureCheck>);
 pub(crate) struct Ahead {
     runs: Runs<Box<dyn Rules + Send>>,
     workers: usize,
-    /// Workers that have a job, also one that was dropped since.
+    /// Jobs that were taken and are not done, also those that were dropped since.
     busy: usize,
     /// Jobs without a worker.
     jobs: VecDeque<Job>,
@@ -100,7 +103,7 @@ impl Ahead {
     pub(crate) fn new(parallel: Parallel) -> Result<Self, MatrixError> {
         let Parallel { workers, engine, rules, replies_early, short_on_pages, secret } = parallel;
         Ok(Self {
-            runs: Runs::new(engine, rules, secret, replies_early)?,
+            runs: Runs::new(engine, rules, secret, replies_early)?.with_workers(workers),
             workers,
             busy: 0,
             jobs: VecDeque::new(),
@@ -167,12 +170,12 @@ impl Ahead {
         if is_due { self.behind.pop_front().map(|(_, task)| task) } else { None }
     }
 
-    /// Makes a job for each worker that has none, as far as requests are ready; and for short operations that the
-    /// replica's thread runs itself, even if all workers are busy. Returns whether there was one.
+    /// Makes jobs for the workers, as far as requests are ready: one for each, and [`JOBS_AHEAD`]. Makes jobs of the short
+    /// operations that the replica's thread runs itself, even if all workers are busy. Returns whether there was one.
     pub(crate) fn find_jobs<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> bool {
         let before = self.jobs.len() + self.short_jobs.len();
         let short_apart = self.short_on_pages;
-        while self.busy + self.jobs.len() < self.workers {
+        while self.busy + self.jobs.len() < self.workers * (1 + JOBS_AHEAD) {
             let job =
                 if short_apart { self.runs.start_of(executor, false) } else { self.runs.start(executor) };
             let Some(job) = job else { break };

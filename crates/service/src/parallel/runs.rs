@@ -49,6 +49,8 @@ pub struct Runs<R> {
     wrong: Vec<WrongRule>,
     generation: u64,
     under_way: u64,
+    /// Jobs above this number wait for a worker.
+    workers: u64,
     counters: Counters,
 }
 
@@ -78,8 +80,15 @@ impl<R: Rules> Runs<R> {
             wrong: Vec::new(),
             generation: 0,
             under_way: 0,
+            workers: u64::MAX,
             counters: Counters::default(),
         })
+    }
+
+    /// Returns the same for this number of workers: if more jobs are started, the others do not count as under way.
+    #[must_use]
+    pub fn with_workers(self, workers: usize) -> Self {
+        Self { workers: u64::try_from(workers).unwrap_or(u64::MAX), ..self }
     }
 
     /// Inserts the requests of the next committed batch.
@@ -188,7 +197,7 @@ impl<R: Rules> Runs<R> {
                 read_only: false,
             };
             self.under_way += 1;
-            self.counters = self.counters.with_start(self.under_way);
+            self.counters = self.counters.with_start(self.under_way.min(self.workers));
             return Some(Job {
                 ordinal,
                 generation: self.generation,
@@ -439,9 +448,7 @@ impl<R: Rules> Runs<R> {
         self.lanes.clear();
         self.doubtful.clear();
         self.past.clear();
-        self.reserved = 0;
-        self.time_max = 0;
-        self.under_way = 0;
+        (self.reserved, self.time_max, self.under_way) = (0, 0, 0);
         self.generation += 1;
     }
 
