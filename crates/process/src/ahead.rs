@@ -69,6 +69,10 @@ pub(crate) struct Ahead {
     batches: VecDeque<(SeqNum, Arc<Batch>)>,
     /// Tasks, each with the batch after which it is done.
     behind: VecDeque<(SeqNum, Task<Check>)>,
+    /// Replies that may leave before their batches have settled.
+    held: VecDeque<Early>,
+    /// The number of replies that have left early.
+    early: u64,
     /// The replies of the batch that is settling.
     replies: Replies,
     /// The next request cannot settle: a page is not here.
@@ -110,6 +114,8 @@ impl Ahead {
             short_jobs: VecDeque::new(),
             batches: VecDeque::new(),
             behind: VecDeque::new(),
+            held: VecDeque::new(),
+            early: 0,
             replies: Replies::new(),
             is_parked: false,
             short_on_pages,
@@ -211,10 +217,23 @@ impl Ahead {
         self.runs.answer(executor, question)
     }
 
-    /// A worker is done with its job. Returns a reply that may leave.
-    pub(crate) fn finish(&mut self, done: Done) -> Option<Early> {
+    /// A worker is done with its job. Returns whether another job is here: the caller of [`Self::take_job`] takes it soon.
+    pub(crate) fn finish(&mut self, done: Done) -> bool {
         self.busy -= 1;
-        self.runs.finish(done)
+        self.held.extend(self.runs.finish(done));
+        !self.jobs.is_empty() || !self.short_jobs.is_empty()
+    }
+
+    /// Takes a reply that leaves before its batch has settled. None, too, while the next request to settle is a job that nobody
+    /// has taken. This job is taken first. If the batch settles then, its replies leave together, as in sequential execution.
+    pub(crate) fn take_early(&mut self) -> Option<Early> {
+        let first = self.jobs.front().into_iter().chain(self.short_jobs.front());
+        if !self.held.is_empty() && first.into_iter().any(|job| self.runs.is_next(job)) {
+            return None;
+        }
+        let early = self.held.pop_front()?;
+        self.early += 1;
+        Some(early)
     }
 
     /// Settles requests up to the end of a batch. None: the next one has not run, or cannot settle.
@@ -232,6 +251,7 @@ impl Ahead {
                 Ok(Some(Settled::Request(_))) => {}
                 Ok(Some(Settled::Batch(seq))) => {
                     let Some((_, batch)) = self.batches.pop_front() else { unreachable!("it was inserted") };
+                    self.held.retain(|early| early.position.seq > seq);
                     let replies = core::mem::take(&mut self.replies);
                     return Ok(Some(SettledBatch { seq, batch, replies }));
                 }
@@ -273,6 +293,7 @@ impl Ahead {
         self.runs.drain(executor);
         self.jobs.clear();
         self.short_jobs.clear();
+        self.held.clear();
         self.replies.clear();
         self.is_parked = false;
         let batches = self.batches.drain(..).map(|(seq, _)| Unanswered::Batch(seq));
@@ -305,7 +326,7 @@ impl Ahead {
 
     /// Takes what was counted.
     pub(crate) fn take_counters(&mut self) -> Counters {
-        self.runs.take_counters()
+        Counters { early: core::mem::take(&mut self.early), ..self.runs.take_counters() }
     }
 }
 

@@ -349,6 +349,11 @@ impl<R: Rules> Runs<R> {
         }
     }
 
+    /// Returns whether a job is that of the next request to settle.
+    pub fn is_next(&self, job: &Job) -> bool {
+        job.generation == self.generation && job.ordinal == self.unsettled.settled()
+    }
+
     /// Returns whether [`Self::settle`] would begin a batch.
     pub fn begins_batch(&self) -> bool {
         self.batches.front().is_some_and(|open| open.time_ns.is_none())
