@@ -46,6 +46,9 @@ impl fmt::Debug for Parallel {
     }
 }
 
+/// For each worker, the number of jobs that wait for it: a worker that is done begins the next job at once. All workers take
+/// jobs from one queue, so no job waits behind a long one while another worker is free.
+const JOBS_AHEAD: usize = 1;
 /// Maximum number of short jobs that need no worker.
 const SHORT_JOBS_MAX: usize = 64;
 
@@ -56,7 +59,7 @@ pub(crate) type Check = (ClientId, Arc<SignatureCheck>);
 pub(crate) struct Ahead {
     runs: Runs<Box<dyn Rules + Send>>,
     workers: usize,
-    /// Workers that have a job, also one that was dropped since.
+    /// Jobs that were taken and are not done, also those that were dropped since.
     busy: usize,
     /// Jobs without a worker.
     jobs: VecDeque<Job>,
@@ -66,6 +69,10 @@ pub(crate) struct Ahead {
     batches: VecDeque<(SeqNum, Arc<Batch>)>,
     /// Tasks, each with the batch after which it is done.
     behind: VecDeque<(SeqNum, Task<Check>)>,
+    /// Replies that may leave before their batches have settled.
+    held: VecDeque<Early>,
+    /// The number of replies that have left early.
+    early: u64,
     /// The replies of the batch that is settling.
     replies: Replies,
     /// The next request cannot settle: a page is not here.
@@ -100,13 +107,15 @@ impl Ahead {
     pub(crate) fn new(parallel: Parallel) -> Result<Self, MatrixError> {
         let Parallel { workers, engine, rules, replies_early, short_on_pages, secret } = parallel;
         Ok(Self {
-            runs: Runs::new(engine, rules, secret, replies_early)?,
+            runs: Runs::new(engine, rules, secret, replies_early)?.with_workers(workers),
             workers,
             busy: 0,
             jobs: VecDeque::new(),
             short_jobs: VecDeque::new(),
             batches: VecDeque::new(),
             behind: VecDeque::new(),
+            held: VecDeque::new(),
+            early: 0,
             replies: Replies::new(),
             is_parked: false,
             short_on_pages,
@@ -167,12 +176,12 @@ impl Ahead {
         if is_due { self.behind.pop_front().map(|(_, task)| task) } else { None }
     }
 
-    /// Makes a job for each worker that has none, as far as requests are ready; and for short operations that the
-    /// replica's thread runs itself, even if all workers are busy. Returns whether there was one.
+    /// Makes jobs for the workers, as far as requests are ready: one for each, and [`JOBS_AHEAD`]. Makes jobs of the short
+    /// operations that the replica's thread runs itself, even if all workers are busy. Returns whether there was one.
     pub(crate) fn find_jobs<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> bool {
         let before = self.jobs.len() + self.short_jobs.len();
         let short_apart = self.short_on_pages;
-        while self.busy + self.jobs.len() < self.workers {
+        while self.busy + self.jobs.len() < self.workers * (1 + JOBS_AHEAD) {
             let job =
                 if short_apart { self.runs.start_of(executor, false) } else { self.runs.start(executor) };
             let Some(job) = job else { break };
@@ -208,10 +217,23 @@ impl Ahead {
         self.runs.answer(executor, question)
     }
 
-    /// A worker is done with its job. Returns a reply that may leave.
-    pub(crate) fn finish(&mut self, done: Done) -> Option<Early> {
+    /// A worker is done with its job. Returns whether another job is here: the caller of [`Self::take_job`] takes it soon.
+    pub(crate) fn finish(&mut self, done: Done) -> bool {
         self.busy -= 1;
-        self.runs.finish(done)
+        self.held.extend(self.runs.finish(done));
+        !self.jobs.is_empty() || !self.short_jobs.is_empty()
+    }
+
+    /// Takes a reply that leaves before its batch has settled. None, too, while the next request to settle is a job that nobody
+    /// has taken. This job is taken first. If the batch settles then, its replies leave together, as in sequential execution.
+    pub(crate) fn take_early(&mut self) -> Option<Early> {
+        let first = self.jobs.front().into_iter().chain(self.short_jobs.front());
+        if !self.held.is_empty() && first.into_iter().any(|job| self.runs.is_next(job)) {
+            return None;
+        }
+        let early = self.held.pop_front()?;
+        self.early += 1;
+        Some(early)
     }
 
     /// Settles requests up to the end of a batch. None: the next one has not run, or cannot settle.
@@ -229,6 +251,7 @@ impl Ahead {
                 Ok(Some(Settled::Request(_))) => {}
                 Ok(Some(Settled::Batch(seq))) => {
                     let Some((_, batch)) = self.batches.pop_front() else { unreachable!("it was inserted") };
+                    self.held.retain(|early| early.position.seq > seq);
                     let replies = core::mem::take(&mut self.replies);
                     return Ok(Some(SettledBatch { seq, batch, replies }));
                 }
@@ -270,6 +293,7 @@ impl Ahead {
         self.runs.drain(executor);
         self.jobs.clear();
         self.short_jobs.clear();
+        self.held.clear();
         self.replies.clear();
         self.is_parked = false;
         let batches = self.batches.drain(..).map(|(seq, _)| Unanswered::Batch(seq));
@@ -302,7 +326,7 @@ impl Ahead {
 
     /// Takes what was counted.
     pub(crate) fn take_counters(&mut self) -> Counters {
-        self.runs.take_counters()
+        Counters { early: core::mem::take(&mut self.early), ..self.runs.take_counters() }
     }
 }
 

@@ -260,6 +260,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// and their observer at once; the others [flush](Self::flush).
     #[inline]
     pub fn end_burst(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+        if self.ahead.is_some() {
+            self.run_ahead(now, watch);
+        }
         if self.core.replica().owes_proposal() {
             self.feed(now, Input::BurstEnd, &[], watch);
         }

@@ -399,7 +399,7 @@ fn px8_a_read_waits_for_its_own_key_only() {
     let done = bench.process.run_job(&long);
     bench.event(Event::Ran(done));
     bench.pass(MS);
-    assert_eq!(bench.inputs()[3..], ["replied 2 to 1", "executed 2", "checkpointed 2", "read 7"]);
+    assert_eq!(bench.inputs()[3..], ["executed 2", "checkpointed 2", "read 7"]);
 }
 
 /// PX-E: while nothing is unsettled, a batch of short operations is executed on pages, without a job. Behind a batch
@@ -422,4 +422,26 @@ fn px_e_short_operations_are_executed_on_pages_while_nothing_is_unsettled() {
     bench.is_crowded.set(false);
     bench.pass(MS);
     assert_eq!(bench.inputs()[4..], ["executed 3", "executed 4"]);
+}
+
+/// PX-C, RP-6: no reply leaves early while the next request to settle is a job that nobody has taken. If the batch settles then,
+/// its replies leave together.
+#[test]
+fn px_c_replies_of_a_batch_that_settles_soon_leave_together() {
+    let mut bench = Bench::with_workers(false);
+    bench.order_of(1, &[(1, 1, &put(b"a")), (2, 1, &put(b"b"))]);
+    bench.pass(MS);
+    bench.order_of(2, &[(1, 2, &put(b"a")), (2, 2, &put(b"b"))]);
+    bench.pass(MS);
+    let first = bench.process.take_job().unwrap();
+    assert_eq!(bench.work(), 1);
+    bench.pass(MS);
+    assert_eq!(bench.inputs()[1..], ["replied 2 to 2"], "the first may take long");
+    let done = bench.process.run_job(&first);
+    bench.event(Event::Ran(done));
+    assert_eq!(bench.inputs()[2..], ["executed 2"]);
+    bench.order_of(3, &[(1, 3, &put(b"a")), (2, 3, &put(b"b"))]);
+    bench.pass(MS);
+    assert_eq!(bench.work(), 2);
+    assert_eq!(bench.inputs()[3..], ["executed 3"]);
 }

@@ -160,7 +160,8 @@ fn parallel(domains: &Domains, batches: &[Batch], workers: usize) -> Result<(f64
                 runs.insert(&mut executor, SeqNum(seq), batch).map_err(|_| anyhow!("no room"))?;
             }
         }
-        while busy < workers
+        // As in a node, each worker has one job that waits for it.
+        while busy < 2 * workers
             && let Some(job) = runs.start(&mut executor)
         {
             give.send(job)?;

@@ -170,6 +170,7 @@ impl Workers {
                 Call::Ran(done) => _ = process.step(clock.now(), Event::Ran(done), watch),
             }
         }
+        let now = clock.now();
         for _ in 0..OWN_JOBS_MAX {
             let Some(job) = process.take_job() else { break };
             served += 1;
@@ -182,7 +183,7 @@ impl Workers {
             // If it panics, the operation is executed on pages in its turn (PX-G).
             let done = catch_unwind(AssertUnwindSafe(|| process.run_job(&job)));
             let done = done.unwrap_or_else(|_| job.failed());
-            process.step(clock.now(), Event::Ran(done), watch);
+            process.step(now, Event::Ran(done), watch);
         }
         if self.look_at <= clock.mono_ns() {
             self.look_at = clock.mono_ns().saturating_add(LOOK_NS);

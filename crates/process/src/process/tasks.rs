@@ -47,20 +47,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[cold]
     pub(super) fn ran(&mut self, now: Now, done: Done, watch: &mut impl Observer<S, P>) {
         let Some(ahead) = &mut self.ahead else { return };
-        if let Some(early) = ahead.finish(done) {
-            let Early { position, client, timestamp, request, replier, result } = &early;
-            let (client, timestamp) = (*client, *timestamp);
-            let digest = self.executor.reply_digest((client, timestamp, request), result);
-            let outcome = ReplyOutcome::Executed;
-            let reply = Reply { client, timestamp, digest, replier: *replier, outcome, result: Some(result) };
-            self.step_core(now, Input::Replied { seq: position.seq, reply }, &[], watch);
+        // Several short jobs settle together. After the last one, or at the end of the burst.
+        if !ahead.finish(done) {
+            self.run_ahead(now, watch);
         }
-        self.run_ahead(now, watch);
     }
 
-    /// Inserts batches, finds jobs, and settles what has run, until nothing is left that can be done.
+    /// Inserts batches, finds jobs, and settles what has run, until nothing is left that can be done. Then replies to other
+    /// requests leave early.
     #[cold]
-    fn run_ahead(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
+    pub(super) fn run_ahead(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         loop {
             let is_new = self.take_tasks(now, watch);
             let Some(ahead) = &mut self.ahead else { return };
@@ -68,6 +64,14 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             if !self.settle_next(now, watch) && !is_new && !is_found {
                 break;
             }
+        }
+        while let Some(early) = self.ahead.as_mut().and_then(|ahead| ahead.take_early()) {
+            let Early { position, client, timestamp, request, replier, result } = &early;
+            let (client, timestamp) = (*client, *timestamp);
+            let digest = self.executor.reply_digest((client, timestamp, request), result);
+            let outcome = ReplyOutcome::Executed;
+            let reply = Reply { client, timestamp, digest, replier: *replier, outcome, result: Some(result) };
+            self.step_core(now, Input::Replied { seq: position.seq, reply }, &[], watch);
         }
         let Some(ahead) = &mut self.ahead else { return };
         let runs = ahead.take_counters();

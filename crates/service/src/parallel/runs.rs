@@ -5,6 +5,7 @@
 //! moment of a reply.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
@@ -49,6 +50,8 @@ pub struct Runs<R> {
     wrong: Vec<WrongRule>,
     generation: u64,
     under_way: u64,
+    /// Jobs above this number wait for a worker.
+    workers: u64,
     counters: Counters,
 }
 
@@ -78,8 +81,15 @@ impl<R: Rules> Runs<R> {
             wrong: Vec::new(),
             generation: 0,
             under_way: 0,
+            workers: u64::MAX,
             counters: Counters::default(),
         })
+    }
+
+    /// Returns the same for this number of workers: if more jobs are started, the others do not count as under way.
+    #[must_use]
+    pub fn with_workers(self, workers: usize) -> Self {
+        Self { workers: u64::try_from(workers).unwrap_or(u64::MAX), ..self }
     }
 
     /// Inserts the requests of the next committed batch.
@@ -135,8 +145,9 @@ impl<R: Rules> Runs<R> {
                 digest: request.digest,
                 replier: request.replier,
                 time_ns: self.time_max,
-                operation: operation.to_vec(),
+                operation: operation.into(),
                 is_long,
+                has_lane: settled.is_some(),
                 barrier,
                 is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
                 cost: cost.unwrap_or(0),
@@ -145,13 +156,14 @@ impl<R: Rules> Runs<R> {
             self.lanes.insert(client, last.map_or(request.timestamp, |last| last.max(request.timestamp)));
         }
         let requests = u32::try_from(count).unwrap_or(u32::MAX);
-        self.batches.push_back(Open { seq, batch: batch.clone(), requests, settled: 0, time_ns: None });
+        let choice = batch.choice().to_vec();
+        self.batches.push_back(Open { seq, choice, requests, settled: 0, time_ns: None });
         Ok(())
     }
 
     /// Returns the next job for a worker, if a request is ready.
     pub fn start<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
-        self.start_next(executor, Parallelizer::next_request)
+        self.start_next(executor, Parallelizer::next_any)
     }
 
     /// As [`Self::start`], only for requests that take long, or only for those that do not.
@@ -166,14 +178,14 @@ impl<R: Rules> Runs<R> {
     fn start_next<S: Service, P: PageStore>(
         &mut self,
         executor: &mut Executor<S, P>,
-        next: impl Fn(&mut Parallelizer<R>) -> Option<Position>,
+        next: impl Fn(&mut Parallelizer<R>) -> Option<(u64, Position)>,
     ) -> Option<Job> {
-        while let Some(position) = next(&mut self.parallelizer) {
-            let ordinal = self.ordinal(position);
+        while let Some((ordinal, position)) = next(&mut self.parallelizer) {
             let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
-            let may_run = !request.barrier
-                && matches!(settle::lane_timestamp(executor, request.client), Ok(Some(_)))
-                && executor.may_execute(request.client, &request.operation);
+            let is_known = request.has_lane && !self.doubtful.contains(&ordinal)
+                || matches!(settle::lane_timestamp(executor, request.client), Ok(Some(_)));
+            let may_run =
+                !request.barrier && is_known && executor.may_execute(request.client, &request.operation);
             if !may_run {
                 request.status = Status::OnPages;
                 continue;
@@ -188,12 +200,12 @@ impl<R: Rules> Runs<R> {
                 read_only: false,
             };
             self.under_way += 1;
-            self.counters = self.counters.with_start(self.under_way);
+            self.counters = self.counters.with_start(self.under_way.min(self.workers));
             return Some(Job {
                 ordinal,
                 generation: self.generation,
                 cx,
-                operation: request.operation.clone(),
+                operation: Arc::clone(&request.operation),
                 is_long: request.is_long,
             });
         }
@@ -288,7 +300,7 @@ impl<R: Rules> Runs<R> {
         let Some(open) = self.batches.front_mut() else { return Ok(None) };
         let time_ns = match open.time_ns {
             Some(time_ns) => time_ns,
-            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, open.batch.choice())?),
+            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, &open.choice)?),
         };
         if open.settled == open.requests {
             let seq = open.seq;
@@ -307,10 +319,8 @@ impl<R: Rules> Runs<R> {
             }
             Status::OnPages => None,
         };
-        let ordered = open.batch.requests().nth(at(u64::from(open.settled)));
-        let Some(ordered) = ordered else { unreachable!("a batch has its requests") };
         let place = (open.seq, open.settled, time_ns);
-        let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
+        let written = settle::settle(executor, place, &request.ordered(), ready.as_mut(), replies)?;
         let is_applied = ready.is_some_and(|ready| ready.is_applied());
         open.settled += 1;
         if written.has_released {
@@ -338,6 +348,11 @@ impl<R: Rules> Runs<R> {
                 self.doubtful.insert(ordinal);
             }
         }
+    }
+
+    /// Returns whether a job is that of the next request to settle.
+    pub fn is_next(&self, job: &Job) -> bool {
+        job.generation == self.generation && job.ordinal == self.unsettled.settled()
     }
 
     /// Returns whether [`Self::settle`] would begin a batch.
@@ -439,9 +454,7 @@ impl<R: Rules> Runs<R> {
         self.lanes.clear();
         self.doubtful.clear();
         self.past.clear();
-        self.reserved = 0;
-        self.time_max = 0;
-        self.under_way = 0;
+        (self.reserved, self.time_max, self.under_way) = (0, 0, 0);
         self.generation += 1;
     }
 
@@ -474,12 +487,6 @@ impl<R: Rules> Runs<R> {
     #[cfg(test)]
     pub(super) fn versions(&self) -> usize {
         self.unsettled.len()
-    }
-
-    fn ordinal(&self, position: Position) -> u64 {
-        let found = self.requests.binary_search_by_key(&position, |request| request.position);
-        let Ok(found) = found else { unreachable!("a request that is issued is unsettled") };
-        self.unsettled.settled() + u64::try_from(found).unwrap_or(u64::MAX)
     }
 }
 
