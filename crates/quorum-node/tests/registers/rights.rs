@@ -10,6 +10,7 @@ use quorate_quorum::version::Namespace;
 use quorate_quorum::{ObjectId, Protocol, ServerId, Version};
 use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::evidence::{Evidence, FILE};
+use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::{CallError, Client};
 use quorate_wire::{ClientId, Principal};
 
@@ -52,17 +53,15 @@ fn an_administrator_takes_a_right_and_gives_it_back() {
     for (protocol, name) in Protocol::ALL {
         let mut cluster = Cluster::start_all(&format!("access-{name}"), *protocol);
         cluster.stop(3);
-        let hasty = ClientOptions { deadline: Duration::from_millis(400), ..ClientOptions::default() };
-        let patient = ClientOptions { deadline: PATIENCE, ..hasty };
+        let patient = ClientOptions { deadline: PATIENCE, ..ClientOptions::default() };
         let open =
             |number, options| Client::open(&cluster.dir.join(format!("client-{number}")), options).unwrap();
         let (user, other, administrator) = (open(0, patient), open(1, patient), open(2, patient));
         user.write(b"key", b"before".to_vec()).unwrap();
         await_number(&administrator, 0, 0);
         publish(&administrator, 1, Who::These([principal(1)].into()), 3);
-        drop(user);
-        let user = open(0, hasty);
-        assert_eq!(user.write(b"key", b"no".to_vec()), Err(CallError::Unavailable), "{name}");
+        assert_eq!(user.write(b"key", b"no".to_vec()), Err(CallError::NotAllowed), "{name}");
+        assert!(user.read(b"key").unwrap().is_some(), "it may read");
         drop(user);
         other.write(b"key", b"yes".to_vec()).unwrap();
         cluster.start(3, None);
@@ -78,6 +77,43 @@ fn an_administrator_takes_a_right_and_gives_it_back() {
         assert_eq!(other.read(b"key").unwrap().map(|entry| entry.version), Some(written.version), "{name}");
         let evidence = other.evidence(PATIENCE).unwrap();
         assert!(evidence.len() == N && evidence.values().all(Vec::is_empty), "{name}: {evidence:?}");
+    }
+}
+
+/// A client that loses the right to read hears of it as well, and its watch ends.
+#[test]
+fn a_client_that_may_not_read_is_told_so() {
+    for (protocol, name) in Protocol::ALL {
+        let cluster = Cluster::start_all(&format!("refused-{name}"), *protocol);
+        let (user, other, administrator) = (cluster.client(0), cluster.client(1), cluster.client(2));
+        user.write(b"key", b"value".to_vec()).unwrap();
+        let watch = user.watch(b"key").unwrap();
+        assert!(watch.next(PATIENCE).unwrap().is_some(), "{name}");
+        let readers = Who::These([principal(1)].into());
+        let by = [(Namespace::new(b""), (readers.clone(), readers))].into();
+        let list = AccessList { number: 1, by };
+        let end = Instant::now() + PATIENCE;
+        while administrator.access(Some(list.clone()), Duration::from_secs(1)).unwrap().len() < N {
+            assert!(Instant::now() < end, "{name}");
+        }
+        assert_eq!(user.read(b"key").map(drop), Err(CallError::NotAllowed), "{name}");
+        assert_eq!(watch.next(PATIENCE), Err(CallError::NotAllowed), "{name}");
+        assert!(other.read(b"key").unwrap().is_some(), "{name}");
+    }
+}
+
+/// A server that refuses everybody keeps no client from anything.
+#[test]
+fn a_server_that_refuses_everybody_stops_nobody() {
+    for (protocol, name) in Protocol::ALL {
+        let mut cluster =
+            Cluster::make(&format!("refuser-{name}"), quorate_quorum_node::Config::new(*protocol), &[]);
+        (0..N).for_each(|id| cluster.start(id, (id == 0).then_some(Lie::Refuse)));
+        let user = cluster.client(0);
+        for number in 0..20_u8 {
+            user.write(b"key", vec![number]).unwrap();
+            assert_eq!(user.read(b"key").unwrap().unwrap().value[..], [number], "{name}");
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Counts {
     pub wipes: u64,
     /// Clients stopped.
     pub stops: u64,
+    /// Writes of good clients that servers refused.
+    pub refused: u64,
     /// Accusations of faulty processes (§15).
     pub accusations: u64,
 }
