@@ -386,6 +386,7 @@ pub fn add(sum: &mut Counts, other: &Counts) {
     sum.stops += other.stops;
     sum.refused += other.refused;
     sum.accusations += other.accusations;
+    sum.found_by_clients += other.found_by_clients;
 }
 
 #[cfg(test)]
@@ -402,8 +403,8 @@ mod tests {
             add(&mut sum, &verdict.counts);
         }
         assert!(sum.done > seeds * 6 && sum.lost > 0 && sum.replays > 0 && sum.restarts > 0, "{sum:?}");
-        sum
         assert!(sum.refused > 0, "{sum:?}");
+        sum
     }
 
     /// Every profile of §10 that a protocol tolerates is drawn by some seed.

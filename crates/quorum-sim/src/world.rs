@@ -375,8 +375,10 @@ impl World {
                 matches!(action, Action::Reject { reason: Reject::BadProof | Reject::NotSuccessor, .. })
             });
             place.collector.stepped(message, refused, &self.settings, &mut wallet);
-            for accusation in place.collector.take() {
+            let (by_client, found) = (matches!(place.me, Principal::Client(_)), place.collector.take());
+            for accusation in found {
                 self.judge(&accusation);
+                self.counts.found_by_clients += u64::from(by_client);
             }
         }
         if !self.group.lists.is_empty() {
@@ -415,12 +417,12 @@ impl World {
         let time = self.tick();
         let outcome = match result {
             Ok(outcome) => outcome,
-            Err(failure) => {
-                self.wrong = Some(format!("an operation of {} failed: {failure:?}", self.hosts[host].me));
             Err(Failure::NotAllowed | Failure::Unfinished) if self.may_be_refused(running) => {
                 self.counts.refused += 1;
                 return;
             }
+            Err(failure) => {
+                self.wrong = Some(format!("an operation of {} failed: {failure:?}", self.hosts[host].me));
                 return;
             }
         };

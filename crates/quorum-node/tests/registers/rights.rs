@@ -9,7 +9,7 @@ use quorate_quorum::crypto::Statement;
 use quorate_quorum::version::Namespace;
 use quorate_quorum::{ObjectId, Protocol, ServerId, Version};
 use quorate_quorum_node::client::ClientOptions;
-use quorate_quorum_node::evidence::{Evidence, FILE};
+use quorate_quorum_node::evidence::{Evidence, FILE, Public, of_directory};
 use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::{CallError, Client};
 use quorate_wire::{ClientId, Principal};
@@ -129,6 +129,36 @@ fn a_client_that_is_no_administrator_changes_nothing() {
     assert!(have.is_empty(), "{have:?}");
     await_number(&administrator, 1, 1);
     user.write(b"key", b"value".to_vec()).unwrap();
+}
+
+/// Only a client sees the versions that a server signs as a writer: it keeps the evidence in its directory.
+#[test]
+fn a_client_keeps_evidence_of_its_own() {
+    for protocol in [Protocol::Phalanx, Protocol::MinimalF] {
+        let mut cluster = Cluster::make(
+            &format!("own-evidence-{}", protocol.name()),
+            quorate_quorum_node::Config::new(protocol),
+            &[],
+        );
+        (0..N).for_each(|id| cluster.start(id, (id == 3).then_some(Lie::Impostor)));
+        let dir = cluster.dir.join("client-0");
+        let members = Members::read(&dir.join("cluster.toml")).unwrap();
+        let public = Public::new(&members, 1).unwrap();
+        let user = cluster.client(0);
+        let end = Instant::now() + PATIENCE;
+        let kept = loop {
+            user.write(b"key", b"value".to_vec()).unwrap();
+            let kept = of_directory(&dir, (members.cluster_id(), 1));
+            if !kept.list().is_empty() {
+                break kept;
+            }
+            assert!(Instant::now() < end, "the client finds nothing");
+        };
+        let [accusation] = kept.list() else { panic!("one kind against one server: {kept:?}") };
+        assert_eq!(accusation.accused, ServerId::at(3).into());
+        assert!(public.holds(accusation) && matches!(accusation.offence, Offence::Wrote(_)));
+        assert!(user.evidence(PATIENCE).unwrap().values().all(Vec::is_empty), "no server has seen it");
+    }
 }
 
 /// Evidence comes from the disk of a server, in as many parts as it needs.

@@ -31,6 +31,8 @@ pub struct Counts {
     pub refused: u64,
     /// Accusations of faulty processes (§15).
     pub accusations: u64,
+    /// Those that clients found.
+    pub found_by_clients: u64,
 }
 
 /// Why a run ended.
