@@ -64,7 +64,7 @@ impl Context<'_> {
     /// Says whether some server has refused the present request: then those that have answered are asked again as well, because
     /// they may refuse by now (§15).
     pub(crate) fn is_refused(&self) -> bool {
-        self.refused
+        self.refused && !self.settings.wrong(Mutant::RefusedAskedOnce)
     }
 
     pub(crate) fn longer(&self, wait: u64) -> u64 {
