@@ -202,6 +202,12 @@ codes! {
          client_lanes_max lanes. All clients together have at most clients_max lanes, of which an eighth (at most 1024) is\n\
          reserved for administrators and replicas. A lane that is idle for a minute makes room. Nothing was changed.\n\
          Status 1.";
+    Refused = "Q064": "no right to a key of registers",
+        "This client may not do that to this key, by the rules in register.toml or by the access list of the servers.\n\
+         f + 1 servers or more have refused the operation. If an administrator has just taken the right from the client, its\n\
+         last write may still take effect.\n\n\
+         `quorate quorum access show` prints the access list. Use another client's directory, or have an administrator give\n\
+         the right with `quorate quorum access set`. Status 2.";
 }
 
 impl Code {
@@ -229,6 +235,7 @@ impl Code {
             Self::Usage
             | Self::TooMany
             | Self::NoRight
+            | Self::Refused
             | Self::NoClient
             | Self::Timestamps
             | Self::OtherState

@@ -27,6 +27,7 @@ use self::fetches::Fetches;
 use crate::config::Config;
 use crate::crypto::{Secrets, Spent};
 use crate::drive::{Drive, Sink};
+use crate::evidence::Kept;
 use crate::link::{Carried, Carrier, Letter, Link};
 use crate::note::{Note, State};
 use crate::suspicion::{Suspicion, Suspicions, Wrong};
@@ -64,6 +65,7 @@ pub struct Core {
     drive: Drive,
     fetches: Fetches,
     suspicions: Suspicions,
+    evidence: Kept,
     /// Objects with an operation under way: what servers forward of others is not wanted.
     busy: BTreeSet<ObjectId>,
     done: VecDeque<Done>,
@@ -146,13 +148,9 @@ impl Core {
         )
         .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()).in_file(dir))?;
         let settings = Arc::new(config.settings(thresholds, &member.members.administrators));
-        let secrets = Secrets::new(
-            (member.members.cluster_id(), config.epoch),
-            me.into(),
-            member.signer.clone(),
-            member.verifier.clone(),
-            member.entropy,
-        );
+        let of = (member.members.cluster_id(), config.epoch);
+        let secrets =
+            Secrets::new(of, me.into(), member.signer.clone(), member.verifier.clone(), member.entropy);
         let waiting = member.settings.waiting;
         member.pin()?;
         let (auth, socket, directory, lock) = member.into_parts();
@@ -161,9 +159,10 @@ impl Core {
         Ok(Self {
             me,
             config: Arc::new(config),
-            settings,
             link: Link::new(me.into(), (auth, socket, directory, Some(lock)), carrier),
-            drive: Drive::new(process, secrets),
+            drive: Drive::new(process, secrets).collecting(Arc::clone(&settings)),
+            evidence: Kept::open(dir, of),
+            settings,
             fetches: Fetches::default(),
             suspicions,
             busy: BTreeSet::new(),
@@ -346,6 +345,7 @@ impl Core {
                 suspicions.heard(now_ns, server, message.object, &message.body);
                 let input = Input::Message { from, message: &message };
                 drive.step(now_ns, input, &mut Out { now_ns, link, done, suspicions });
+                self.keep_evidence();
                 return self.forget_fetches();
             }
             Letter::Note(note) => note,
@@ -381,6 +381,12 @@ impl Core {
             drive.step(now_ns, input, &mut Out { now_ns, link, done, suspicions });
         }
         self.forget_fetches();
+    }
+
+    /// Keeps what can be proved by what it has verified (§15).
+    #[inline]
+    fn keep_evidence(&mut self) {
+        self.evidence.take(self.drive.take_accusations());
     }
 
     /// An operation that has ended is not under way, and what was to be fetched for it is not needed.

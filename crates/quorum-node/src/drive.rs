@@ -31,7 +31,7 @@ pub(crate) struct Drive {
     crypto: Secrets,
     timers: Timers,
     out: Out,
-    /// Servers: what it finds in what it verifies (§15).
+    /// What it finds in what it verifies (§15).
     collector: Option<(Collector, Arc<Settings>)>,
 }
 

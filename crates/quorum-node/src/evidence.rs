@@ -1,4 +1,4 @@
-//! Evidence (§15): accusations that a server has found, on its disk, and as a file that anybody can check with the public
+//! Evidence (§15): accusations that a server or client has found, on its disk, and as a file that anybody can check with the public
 //! keys in `cluster.toml`.
 //!
 //! ```text
@@ -21,7 +21,7 @@ use quorate_wire::sign::{PublicKey, Verifier};
 use quorate_wire::{ClusterId, Principal};
 use tracing::warn;
 
-/// The file in a server's directory. It outlives the server's disk.
+/// The file in the directory of a server or client. It outlives the server's disk.
 pub const FILE: &str = "evidence";
 /// The most accusations in a file: one of each kind against a process.
 pub const ACCUSATIONS_MAX: u16 = 256;
@@ -176,7 +176,14 @@ pub fn line(accusation: &Accusation) -> String {
     format!("{} {}{counter}", name_of(*accused), offence.says())
 }
 
-/// A server's evidence, on its disk.
+/// Returns what a server or client has found, from the file in its directory. Nothing is verified. A file that is damaged, or
+/// of another register, has nothing.
+pub fn of_directory(dir: &Path, of: Of) -> Evidence {
+    let read = fs::read(dir.join(FILE)).ok().and_then(|bytes| Evidence::parse(&bytes).ok());
+    read.filter(|(whose, _)| *whose == of).map(|(_, evidence)| evidence).unwrap_or_default()
+}
+
+/// The evidence of a server or client, on its disk.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
@@ -187,10 +194,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Opens what is in a directory. A file that is damaged, or of another register, is left and overwritten later.
     pub(crate) fn open(dir: &Path, of: Of) -> Self {
-        let path = dir.join(FILE);
-        let read = fs::read(&path).ok().and_then(|bytes| Evidence::parse(&bytes).ok());
-        let evidence = read.filter(|(whose, _)| *whose == of).map(|(_, evidence)| evidence);
-        Self { path, of, evidence: evidence.unwrap_or_default() }
+        Self { path: dir.join(FILE), of, evidence: of_directory(dir, of) }
     }
 
     /// Returns the accusations from a number on, as many as a note has, and how many there are.
@@ -200,7 +204,7 @@ impl Kept {
         (u16::try_from(list.len()).unwrap_or(u16::MAX), part)
     }
 
-    /// Adds what a server has found.
+    /// Adds what was found.
     pub(crate) fn take(&mut self, found: Vec<Accusation>) {
         for accusation in found {
             let said = line(&accusation);

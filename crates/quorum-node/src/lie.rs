@@ -30,6 +30,10 @@ pub enum Lie {
     Omit,
     /// Takes its time for every message.
     Slow,
+    /// Tells every client that it has no right to what it asks for.
+    Refuse,
+    /// PHALANX, MINIMAL-F: signs versions as if it were a writer, which is evidence against it.
+    Impostor,
     /// Signatures that are not valid.
     BadCrypto,
     /// BFT-BC, optimized: approves another version than the next.
@@ -50,6 +54,8 @@ impl Lie {
         (Self::FakeSame, "fake-same", "answers readers with a made-up value that has the current counter"),
         (Self::Omit, "omit", "omits half of its messages"),
         (Self::Slow, "slow", "takes 5 ms for each message"),
+        (Self::Refuse, "refuse", "tells every client that it has no right"),
+        (Self::Impostor, "impostor", "signs versions as if it were a writer (phalanx, minimal-f)"),
         (Self::BadCrypto, "bad-crypto", "sends invalid signatures and certificates"),
         (
             Self::Mispredict,
@@ -70,14 +76,15 @@ pub(crate) struct Falsifier {
     lie: Lie,
     /// The lies that were told.
     told: u64,
+    own: Principal,
     crypto: Secrets,
     /// BFT-BC: the lock of the request that is being answered.
     lock: Option<Digest>,
 }
 
 impl Falsifier {
-    pub(crate) fn new(lie: Lie, crypto: Secrets) -> Self {
-        Self { lie, told: 0, crypto, lock: None }
+    pub(crate) fn new(lie: Lie, own: Principal, crypto: Secrets) -> Self {
+        Self { lie, told: 0, own, crypto, lock: None }
     }
 
     /// Returns how many lies were told.
@@ -88,6 +95,10 @@ impl Falsifier {
     /// Says whether the server shall see this message; one that forgets answers in its place.
     pub(crate) fn incoming(&mut self, from: Principal, message: &Message) -> Seen {
         let answer = match (self.lie, &message.body) {
+            (Lie::Refuse, _) => {
+                let Some(op) = message.body.request() else { return Seen::Yes };
+                Body::Refused { op }
+            }
             (Lie::Forget, Body::Store { op, version, .. }) if matches!(from, Principal::Client(_)) => {
                 Body::Ack { op: *op, version: *version }
             }
@@ -131,9 +142,23 @@ impl Falsifier {
             }
             Lie::BadCrypto => spoil(&mut message.body, told),
             Lie::Mispredict => self.mispredict(message),
-            Lie::Forget | Lie::Silent | Lie::Equivocate => {}
+            Lie::Impostor => self.pose(message),
+            Lie::Forget | Lie::Silent | Lie::Equivocate | Lie::Refuse => {}
         }
         true
+    }
+
+    /// Names a later version as its own, with a valid signature.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "everything else names no version of a writer")]
+    fn pose(&mut self, message: &mut Message) {
+        let (version, signature) = match &mut message.body {
+            Body::Tsr { version, signature, .. } => (version, signature),
+            Body::RdVal { version, proof, .. } => (version, &mut proof.signature),
+            _ => return,
+        };
+        self.told += 1;
+        (version.val, version.client) = (version.val.saturating_add(1), self.own.as_client());
+        *signature = Some(self.crypto.sign(&message.object, &Statement::Written(*version)));
     }
 
     /// Approves another version than the next, with a valid signature.

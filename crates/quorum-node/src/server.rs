@@ -197,7 +197,7 @@ impl Server {
             watchers: Watchers::default(),
             pushes,
             forwarded: VecDeque::new(),
-            lie: lie.map(|lie| Falsifier::new(lie, secrets())),
+            lie: lie.map(|lie| Falsifier::new(lie, id.into(), secrets())),
             now_ns: 0,
             refused: 0,
             rejects: BTreeMap::new(),

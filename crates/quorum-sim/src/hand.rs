@@ -265,6 +265,12 @@ impl<'a> Hand<'a> {
         }
     }
 
+    /// A server hears that a client may not write any more.
+    pub fn revoke(&mut self, number: u16, client: ClientId) {
+        self.trace.push(format!("r{number} hears that {client} may not write"));
+        self.step(server(number), &Input::Access { client, allowed: false });
+    }
+
     /// A client process ends.
     pub fn end(&mut self, client: ClientId) {
         self.hosts.remove(&Principal::from(client).to_wire());

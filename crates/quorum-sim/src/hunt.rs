@@ -31,6 +31,9 @@ pub fn protocols(mutant: Mutant) -> Vec<Protocol> {
         Mutant::StaleList | Mutant::UnsignedList | Mutant::ListKept => {
             vec![Protocol::Phalanx, Protocol::MinimalF]
         }
+        Mutant::RefusedByFew | Mutant::RefusedAskedOnce => {
+            vec![Protocol::Phalanx, Protocol::MinimalC, Protocol::BftBc(Variant::Optimized)]
+        }
         Mutant::SameCounter => bc(&[Variant::Base, Variant::StrongOptimized]),
         Mutant::NoH2 | Mutant::RightsIgnored => bc(&[Variant::Base, Variant::Optimized]),
         Mutant::DecideWeak => vec![Protocol::MinimalC],
@@ -86,7 +89,8 @@ mod tests {
     fn the_swarm_finds_what_breaks_rights_and_evidence() {
         let rights = [Mutant::RightsOfSender, Mutant::RightsIgnored, Mutant::SameCounter];
         let lists = [Mutant::StaleList, Mutant::UnsignedList, Mutant::ListKept];
-        for mutant in rights.into_iter().chain(lists) {
+        let refusals = [Mutant::RefusedByFew, Mutant::RefusedAskedOnce];
+        for mutant in rights.into_iter().chain(lists).chain(refusals) {
             let found = by_swarm(mutant, 400).unwrap();
             assert!(found.is_some(), "{}", mutant.name());
         }

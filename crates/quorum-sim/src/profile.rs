@@ -382,6 +382,11 @@ impl Behaviour for Liar {
                 self.pose(object, scene);
                 true
             }
+            (Profile::Refuse, body) => {
+                let Some(op) = body.request() else { return true };
+                scene.send(from, object, Body::Refused { op });
+                scene.rng.one_in(2)
+            }
             (Profile::Mispredict, Body::ReadTsPrep { request, .. }) => {
                 self.lock = Some(request.lock);
                 true
@@ -463,6 +468,7 @@ impl Behaviour for Liar {
             Profile::Accomplice | Profile::Withhold => self.accomplice(object, body, scene),
             Profile::FailureFree
             | Profile::CrashRecover
+            | Profile::Refuse
             | Profile::Omit
             | Profile::SilentToReaders
             | Profile::LateEntrance

@@ -38,6 +38,7 @@ pub const ALL: &[Scenario] = &[
     rights::MINIMAL_F,
     rights::BFT_BC,
     rights::FORMER_WRITER,
+    rights::LOST_RIGHT,
 ];
 
 #[cfg(test)]

@@ -105,16 +105,19 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
     let mut rights = Rng::new(run.seed, 5);
     let ruled = rights.one_in(4) && run.guest.is_none();
     let listed = clients.iter().take(usize::try_from(writers).unwrap_or(0)).chain(&rogues);
-    let listed: Vec<ClientId> = listed.copied().collect();
+    let mut listed: Vec<ClientId> = listed.copied().collect();
     let administrator = ClientId::new(105, 0);
+    // A good client that may not write, or loses the right: in the middle of a write it hears of that by asking again.
+    let (visitor, revoked) = (ClientId::new(106, 0), ruled && lossy && rights.one_in(2));
     if ruled {
+        listed.extend(revoked.then_some(visitor));
         settings.rules = unlisted::rules(&objects, &listed);
         settings.administrators = [administrator.principal()].into();
         settings.timing.access = if lossy { rights.between(2_000, 20_000) } else { 0 };
     }
     let settings = Arc::new(settings);
     let servers = thresholds.servers().map(Principal::from);
-    let strangers = rogues.iter().chain([&unlisted, &administrator]);
+    let strangers = rogues.iter().chain([&unlisted, &administrator, &visitor]);
     let everyone = servers.chain(clients.iter().chain(strangers).map(|client| Principal::from(*client)));
     let keys = if run.seed % 100 == 99 {
         Keys::ed25519(everyone, &mut Rng::new(run.seed, 2))
@@ -142,12 +145,19 @@ pub fn run(run: RegisterRun) -> Result<Verdict, String> {
             _ => Box::new(Unlisted::new(objects, clients[0], acts)),
         };
         world.actor(unlisted, actor, None);
-        let losers = rogues.iter().take(2).map(|rogue| (rights.below(8_000), *rogue)).collect();
+        let losers = rogues.iter().take(2).chain(revoked.then_some(&visitor));
+        let losers = losers.map(|loser| (rights.below(8_000), *loser)).collect();
         let mut told: Vec<_> = thresholds.servers().collect();
         rights.shuffle(&mut told);
         told.truncate(thresholds.weak());
         let space = objects.iter().map(ObjectId::namespace).collect();
         world.actor(administrator, Box::new(Administrator::new(space, &listed, losers, told)), None);
+        note(
+            &mut drawn,
+            format_args!(", {visitor} {}", if revoked { "loses its right" } else { "has no right" }),
+        );
+        world.may_lack_right(visitor);
+        world.client(visitor, calls(visitor, true, &objects, &mut rights), None);
     }
     // A script may act without end.
     world.deadline = if lossy || scripted { heals + 3_000_000 } else { u64::MAX };
@@ -374,7 +384,9 @@ pub fn add(sum: &mut Counts, other: &Counts) {
     sum.restarts += other.restarts;
     sum.wipes += other.wipes;
     sum.stops += other.stops;
+    sum.refused += other.refused;
     sum.accusations += other.accusations;
+    sum.found_by_clients += other.found_by_clients;
 }
 
 #[cfg(test)]
@@ -391,6 +403,7 @@ mod tests {
             add(&mut sum, &verdict.counts);
         }
         assert!(sum.done > seeds * 6 && sum.lost > 0 && sum.replays > 0 && sum.restarts > 0, "{sum:?}");
+        assert!(sum.refused > 0, "{sum:?}");
         sum
     }
 

@@ -62,6 +62,8 @@ pub struct World {
     wrong: Option<String>,
     /// The number of each server's access list.
     lists: Vec<u64>,
+    /// Good clients whose writes may be refused.
+    unsure: Vec<ClientId>,
 }
 
 impl World {
@@ -86,6 +88,7 @@ impl World {
             waiting: 0,
             wrong: None,
             lists: Vec::new(),
+            unsure: Vec::new(),
         }
     }
 
@@ -277,7 +280,7 @@ impl World {
         }
         self.counts.messages += 1;
         let honest = self.is_correct(from);
-        if honest && self.counts.messages.is_multiple_of(61) && !encodes(counter, message) {
+        if honest && self.counts.messages.is_multiple_of(61) && !Self::encodes(counter, message) {
             self.wrong = Some(format!("{} does not encode canonically", message.body.name()));
         }
         let host = &mut self.hosts[to];
@@ -367,13 +370,15 @@ impl World {
         let mut wallet =
             Wallet { me: place.me, keys: &mut self.keys, rng: &mut self.rng, jobs: &mut place.jobs };
         process.step(self.now, input.clone(), &mut Witness::new(&mut wallet, &mut place.collector), &mut out);
-        if let (Principal::Replica(_), Input::Message { message, .. }) = (place.me, input) {
+        if let Input::Message { message, .. } = input {
             let refused = out.actions.iter().any(|action| {
                 matches!(action, Action::Reject { reason: Reject::BadProof | Reject::NotSuccessor, .. })
             });
             place.collector.stepped(message, refused, &self.settings, &mut wallet);
-            for accusation in place.collector.take() {
+            let (by_client, found) = (matches!(place.me, Principal::Client(_)), place.collector.take());
+            for accusation in found {
                 self.judge(&accusation);
+                self.counts.found_by_clients += u64::from(by_client);
             }
         }
         if !self.group.lists.is_empty() {
@@ -412,6 +417,10 @@ impl World {
         let time = self.tick();
         let outcome = match result {
             Ok(outcome) => outcome,
+            Err(Failure::NotAllowed | Failure::Unfinished) if self.may_be_refused(running) => {
+                self.counts.refused += 1;
+                return;
+            }
             Err(failure) => {
                 self.wrong = Some(format!("an operation of {} failed: {failure:?}", self.hosts[host].me));
                 return;
@@ -484,12 +493,4 @@ impl World {
             Principal::Client(_) => self.hosts.iter().position(|host| host.me == principal),
         }
     }
-}
-
-/// Says whether a message is what its encoding says.
-fn encodes(counter: u64, message: &Message) -> bool {
-    let mut bytes = Vec::new();
-    message.encode(counter, &mut bytes);
-    let Ok((read, decoded)) = Message::decode(message.body.kind(), &bytes) else { return false };
-    read == counter && decoded == *message
 }

@@ -9,6 +9,7 @@ use quorate_wire::{ClientId, Principal};
 
 use crate::crypto::Crypto;
 use crate::message::{Body, Op};
+use crate::mutants::Mutant;
 use crate::settings::Settings;
 use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
@@ -19,6 +20,8 @@ pub(crate) struct Context<'a> {
     pub(crate) me: ClientId,
     pub(crate) incarnation: u32,
     pub(crate) object: ObjectId,
+    /// Some server has refused the present request.
+    refused: bool,
     pub(crate) settings: &'a Settings,
     pub(crate) crypto: &'a mut dyn Crypto,
     pub(crate) out: &'a mut Out,
@@ -58,6 +61,12 @@ impl Context<'_> {
         judged.is_ok()
     }
 
+    /// Says whether some server has refused the present request: then those that have answered are asked again as well, because
+    /// they may refuse by now (§15).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused && !self.settings.wrong(Mutant::RefusedAskedOnce)
+    }
+
     pub(crate) fn longer(&self, wait: u64) -> u64 {
         wait.saturating_mul(2).min(self.settings.timing.longest)
     }
@@ -71,6 +80,10 @@ pub(crate) trait Machine: Default {
     fn has_backlog(&self) -> bool {
         false
     }
+    /// Returns the request that servers are to answer now.
+    fn request(&self) -> Option<Op>;
+    /// Ends the operation without a result.
+    fn give_up(&mut self, cx: &mut Context<'_>);
     /// Starts an operation. The machine is idle.
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>);
     /// Takes an answer.
@@ -87,8 +100,23 @@ pub(crate) struct Engine<M> {
     me: ClientId,
     incarnation: u32,
     settings: Arc<Settings>,
-    objects: BTreeMap<ObjectId, M>,
+    objects: BTreeMap<ObjectId, Place<M>>,
     backlog: usize,
+}
+
+/// A machine, and which servers have refused its request (§15).
+#[derive(Debug, Default)]
+struct Place<M> {
+    machine: M,
+    refused: Option<(Op, ServerSet)>,
+}
+
+impl<M: Machine> Place<M> {
+    /// Returns the servers that have refused the present request.
+    fn refused(&self) -> ServerSet {
+        let of = |(op, servers): (Op, ServerSet)| (self.machine.request() == Some(op)).then_some(servers);
+        self.refused.and_then(of).unwrap_or_default()
+    }
 }
 
 impl<M: Machine> Engine<M> {
@@ -104,12 +132,15 @@ impl<M: Machine> Engine<M> {
         out: &mut Out,
         act: impl FnOnce(&mut M, &mut Context<'_>),
     ) {
-        let Some(machine) = self.objects.get_mut(&object) else { return };
+        let Some(place) = self.objects.get_mut(&object) else { return };
+        let refused = !place.refused().is_empty();
+        let machine = &mut place.machine;
         let before = usize::from(machine.has_backlog());
         let mut cx = Context {
             me: self.me,
             incarnation: self.incarnation,
             object,
+            refused,
             settings: &self.settings,
             crypto,
             out,
@@ -118,8 +149,33 @@ impl<M: Machine> Engine<M> {
         self.backlog = self.backlog + usize::from(machine.has_backlog()) - before;
     }
 
+    /// A server says that the client has no right to its request. The operation ends when no quorum is left: one of those that
+    /// say so is correct then.
+    fn refused(
+        &mut self,
+        (from, object, op): (ServerId, ObjectId, Op),
+        crypto: &mut dyn Crypto,
+        out: &mut Out,
+    ) {
+        let Some(place) = self.objects.get_mut(&object) else { return };
+        if place.machine.request() != Some(op) {
+            return out.reject(from.into(), Reject::Stale);
+        }
+        let mut servers = place.refused();
+        servers.insert(from);
+        place.refused = Some((op, servers));
+        let Settings { thresholds, .. } = &*self.settings;
+        let few = self.settings.wrong(Mutant::RefusedByFew);
+        if servers.len() >= if few { thresholds.f() } else { thresholds.refusals() } {
+            self.with(object, crypto, out, |machine, cx| {
+                machine.give_up(cx);
+                cx.done(Err(Failure::NotAllowed));
+            });
+        }
+    }
+
     fn refusal(&self, object: ObjectId, call: &Call) -> Option<Failure> {
-        let machine = self.objects.get(&object);
+        let machine = self.objects.get(&object).map(|place| &place.machine);
         if machine.is_some_and(|machine| !machine.is_idle()) {
             return Some(Failure::Busy);
         }
@@ -144,11 +200,15 @@ impl<M: Machine> Process for Engine<M> {
                 self.with(object, crypto, out, |machine, cx| machine.invoke(call, cx));
             }
             Input::Message { from: Principal::Replica(server), message } => {
-                if self.settings.thresholds.contains(server) {
-                    self.with(message.object, crypto, out, |machine, cx| {
-                        machine.message(server, &message.body, cx);
-                    });
+                if !self.settings.thresholds.contains(server) {
+                    return;
                 }
+                if let Body::Refused { op } = message.body {
+                    return self.refused((server, message.object, op), crypto, out);
+                }
+                self.with(message.object, crypto, out, |machine, cx| {
+                    machine.message(server, &message.body, cx);
+                });
             }
             Input::Timer(Timer::Operation(object)) => {
                 self.with(object, crypto, out, Machine::again);
@@ -192,7 +252,8 @@ impl Round {
     }
 
     fn send(&self, cx: &mut Context<'_>) {
-        let servers = cx.settings.thresholds.servers().filter(|server| !self.skip.contains(*server));
+        let (skip, refused) = (self.skip, cx.is_refused());
+        let servers = cx.settings.thresholds.servers().filter(|server| refused || !skip.contains(*server));
         cx.out.broadcast(servers, cx.object, &self.body);
         cx.set_timer(Timer::Operation(cx.object), self.wait);
     }

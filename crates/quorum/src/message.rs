@@ -33,6 +33,13 @@ pub struct Rid {
     pub counter: u64,
 }
 
+impl Rid {
+    /// Returns the phase that a READ with this rid is: 0, which no request with an op has.
+    pub fn as_op(self) -> Op {
+        Op { incarnation: self.incarnation, number: self.counter, phase: 0 }
+    }
+}
+
 /// What makes a stored version acceptable: nothing, a writer's signature, or that with evidence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
@@ -169,6 +176,8 @@ pub enum Body {
     Access { signed: Arc<SignedList> },
     /// Which access list the sender has: its number and digest.
     AccessRank { number: u64, digest: Digest },
+    /// The sender of this request has no right to it (§15). A READ has the op of its rid.
+    Refused { op: Op },
 }
 
 /// A message: about one object. In `Pull` and `Copies` the object is where the list begins.
@@ -181,6 +190,23 @@ pub struct Message {
 }
 
 impl Body {
+    /// Returns the phase of an operation that this asks a server to take part in.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "everything else is no request")]
+    pub fn request(&self) -> Option<Op> {
+        match self {
+            Self::Qts { op }
+            | Self::Rd { op }
+            | Self::Store { op, .. }
+            | Self::ReadTs { op, .. }
+            | Self::Prepare { op, .. }
+            | Self::Write { op, .. }
+            | Self::BcRead { op, .. }
+            | Self::ReadTsPrep { op, .. } => Some(*op),
+            Self::Read { rid, .. } => Some(rid.as_op()),
+            _ => None,
+        }
+    }
+
     /// Returns the number of the kind, from 64.
     pub fn kind(&self) -> u8 {
         match self {
@@ -211,6 +237,7 @@ impl Body {
             Self::Copies { .. } => 88,
             Self::Access { .. } => 100,
             Self::AccessRank { .. } => 101,
+            Self::Refused { .. } => 102,
         }
     }
 
@@ -245,6 +272,7 @@ impl Body {
             Self::Copies { .. } => "COPIES",
             Self::Access { .. } => "ACCESS",
             Self::AccessRank { .. } => "ACCESS-RANK",
+            Self::Refused { .. } => "REFUSED",
         }
     }
 }

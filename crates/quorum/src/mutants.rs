@@ -46,6 +46,8 @@ mutants! {
     RightsIgnored = "bc-rights-ignored", "A server approves versions of clients that may not write (§15).";
     StaleList = "access-stale-list", "An access list replaces a newer one (§15).";
     UnsignedList = "access-unsigned-list", "The signature of an access list is not checked (§15).";
+    RefusedByFew = "refused-by-few", "A client gives up when f servers say that it has no right (§15).";
+    RefusedAskedOnce = "refused-asked-once", "After a refusal, servers that have answered are not asked again (§15).";
     ListKept = "access-list-kept", "Servers do not pass access lists on (§15).";
     NoWriteBack = "phalanx-no-write-back", "A reader writes nothing back (§3).";
     WriteBackUnawaited = "phalanx-write-back-unawaited", "A reader returns before its write-back is acknowledged (§3).";

@@ -12,7 +12,7 @@ use quorate_wire::codec::{DecodeError, Decoded};
 use quorate_wire::{ClientId, Principal};
 
 use crate::crypto::Crypto;
-use crate::message::{Body, Message};
+use crate::message::{Body, Message, Op};
 use crate::thresholds::{ServerId, Thresholds};
 use crate::version::{ObjectId, Value, Version};
 
@@ -151,6 +151,12 @@ pub enum Failure {
     ValueTooLarge,
     /// Too many objects have a STORE that some server has not acknowledged.
     Backlog,
+    /// Servers say that the client has no right to this, and the others are no quorum. One of those that say so is correct. A
+    /// write may still take effect.
+    NotAllowed,
+    /// A write of this client was refused after it had signed a version. It signs no other one with the same counter: that
+    /// would be evidence against it (§15).
+    Unfinished,
 }
 
 impl core::fmt::Display for Failure {
@@ -160,6 +166,8 @@ impl core::fmt::Display for Failure {
             Self::Busy => "the client already has an operation on this object",
             Self::ValueTooLarge => "the value is too long",
             Self::Backlog => "too many objects have a store that some server has not acknowledged",
+            Self::NotAllowed => "the client has no right to this operation",
+            Self::Unfinished => "a write that was refused before is unfinished: start the client again",
         })
     }
 }
@@ -218,6 +226,7 @@ impl Body {
             | Self::BcReadReply { .. }
             | Self::ReadTsPrep { .. }
             | Self::ReadTsPrepReply { .. }
+            | Self::Refused { .. }
             | Self::Pull => false,
         }
     }
@@ -244,6 +253,14 @@ impl Out {
         for server in servers {
             self.send(server, object, body.clone());
         }
+    }
+
+    /// Drops a request, to which its sender has no right. A client is told so: one short answer to each request (§15).
+    pub(crate) fn refuse(&mut self, from: Principal, object: ObjectId, op: Op) {
+        if let Principal::Client(_) = from {
+            self.send(from, object, Body::Refused { op });
+        }
+        self.reject(from, Reject::NotAllowed);
     }
 
     pub(crate) fn persist(&mut self, object: ObjectId) {

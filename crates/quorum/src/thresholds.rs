@@ -63,6 +63,11 @@ impl Thresholds {
         self.cluster.weak()
     }
 
+    /// Returns how many servers have to refuse a request so that no quorum of others is left. One of them is correct.
+    pub fn refusals(self) -> usize {
+        self.n() - self.q() + 1
+    }
+
     /// Says whether `server` belongs to the cluster.
     pub fn contains(self, server: ServerId) -> bool {
         self.cluster.contains(server)
@@ -134,6 +139,10 @@ mod tests {
             assert_eq!((t.q(), t.r(), t.live(), t.weak()), (q, r, live, usize::from(f) + 1), "n = {n}");
             assert!(2 * t.q() - t.n() > t.f(), "two quorums share a correct server");
             assert!(t.q() + t.r() - t.n() > 2 * t.f(), "a read meets 2f + 1 servers of each write");
+            assert!(
+                (t.weak()..=t.live()).contains(&t.refusals()),
+                "liars alone refuse nothing, correct servers can"
+            );
         }
         assert!(Thresholds::new(3, 1).is_err());
     }

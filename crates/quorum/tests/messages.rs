@@ -115,6 +115,7 @@ fn every_kind() -> Vec<Body> {
         Body::Copies { items: [].into(), more: false },
         Body::Access { signed: Arc::new(SignedList { list, administrator: ClientId::new(4, 0), signature }) },
         Body::AccessRank { number: 7, digest: Digest([4; 32]) },
+        Body::Refused { op },
     ]
 }
 
@@ -152,7 +153,7 @@ fn the_encoding_is_canonical() {
             }
         }
     }
-    assert_eq!(kinds.len(), 27, "every kind");
+    assert_eq!(kinds.len(), 28, "every kind");
     assert!(changed > 1000);
     for kind in (0..64).chain(89..100).chain(102..=255) {
         assert!(Message::decode(kind, &[0; 40]).is_err(), "{kind}");

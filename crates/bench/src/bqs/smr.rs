@@ -8,6 +8,7 @@
 pub(super) mod host;
 mod plan;
 pub(super) mod start;
+pub mod swarm;
 
 use anyhow::{Context, Result, ensure};
 use quorate_pbft::client::Path;
@@ -19,13 +20,14 @@ use quorate_quorum_sim::keys::Jobs;
 use quorate_quorum_sim::machines::{Event, Machines};
 use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::stats::Samples;
+use quorate_sim::core::AnyCore;
 use quorate_wire::ClientId;
 
 use self::host::{
     Datagram, Host, INVOKE, Out, Process, START_NS, TIMER, frames, is_signed, signed_by, time,
     without_proposals,
 };
-pub use self::plan::{Faulty, SmrCell};
+pub use self::plan::{Faulty, Leader, SmrCell};
 use self::start::Started;
 use super::register::{Stored, read, write};
 
@@ -85,7 +87,7 @@ pub(super) fn merge(all: &[Row]) -> Result<Row> {
 struct Lab {
     cell: SmrCell,
     machines: Machines<Datagram, Vec<(usize, Vec<u8>)>>,
-    hosts: Vec<Host>,
+    hosts: Vec<Host<AnyCore>>,
     measured: usize,
     written: u64,
     jobs: Jobs,
@@ -95,7 +97,8 @@ struct Lab {
 
 impl Lab {
     fn start(cell: &SmrCell, seed: u64) -> Result<Self> {
-        let Started { machines, hosts, measured } = Started::new(cell, seed)?;
+        let Started { machines, hosts, measured } =
+            Started::new(cell, seed, |replica, signer, config| cell.core(replica, signer, config))?;
         Ok(Self {
             cell: cell.clone(),
             machines,
@@ -298,6 +301,56 @@ mod tests {
             let row = cell(kind, Faulty::Proposer);
             let timeout = 30.0;
             assert!(row.latency.mean() > timeout + 2.0 * 14.0 && row.signs >= 4.0, "{row:?}");
+        }
+    }
+
+    /// A cell with a faulty leader: a row of writes, the first of which meets that leader.
+    fn led_by(name: &str) -> Row {
+        led(Faulty::Leader(Leader::from_name(name, 1).unwrap(), 0))
+    }
+
+    fn led(faulty: Faulty) -> Row {
+        let mut cell = SmrCell::new(1, OperationKind::Write, Model::sim2006(0));
+        (cell.load.operations, cell.load.warm_up, cell.load.think, cell.load.readers) = (10, 0, 20_000, 1);
+        cell.faulty = faulty;
+        let row = cell.run().unwrap();
+        assert_eq!(row.verdict, Ok(()), "{faulty:?}");
+        row
+    }
+
+    /// `smr-leader-silent` and `smr-leader-equivocate`: the first write waits for the time-out of 30 ms and the signatures of a
+    /// view change. The writes after it have a correct leader.
+    #[test]
+    fn a_leader_that_nothing_commits_under_is_replaced() {
+        for name in ["leader-silent", "leader-equivocate"] {
+            let row = led_by(name);
+            let (most, median) = (row.latency.percentile(100.0), row.latency.percentile(50.0));
+            assert!(most > 30.0 + 2.0 * 14.0 && median < 10.0 && row.signs > 0.0, "{name}: {row:?}");
+        }
+    }
+
+    /// `smr-leader-delay`: a leader below the time-out keeps its office, and each write takes nine tenths of it.
+    #[test]
+    fn a_leader_that_takes_its_time_costs_the_time() {
+        let row = led_by("leader-delay");
+        assert!(row.latency.percentile(50.0) > 27.0, "{row:?}");
+    }
+
+    /// `smr-leader-exclude` (R4): the excluded replica gets what was committed from the others, so the client gets q replies.
+    #[test]
+    fn what_a_leader_withholds_from_some_reaches_them() {
+        let plain = led(Faulty::Nobody);
+        for name in ["leader-exclude", "leader-exclude:1"] {
+            let row = led_by(name);
+            let (least, most) = (row.latency.percentile(1.0), row.latency.percentile(100.0));
+            assert!(most < 10.0 && row.signs == 0.0, "without a view change: {name}: {row:?}");
+            assert!(least > plain.latency.percentile(100.0), "a step more: {name}: {row:?} {plain:?}");
+        }
+        let row = led_by("leader-exclude:1,2,3");
+        assert!(row.latency.percentile(100.0) > 30.0, "it proposes to nobody, and is replaced: {row:?}");
+        led_by("leader-exclude:2,3");
+        for name in ["leader-exclude:0", "leader-exclude:4", "leader-exclude:1,1", "leader-late"] {
+            assert_eq!(Leader::from_name(name, 1), None, "{name}");
         }
     }
 

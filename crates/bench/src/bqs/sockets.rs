@@ -209,7 +209,7 @@ pub fn replication(cell: &SmrCell, cable: Option<Cable>) -> Result<Measured> {
 
 fn replicated(cell: &SmrCell, seed: u64, cable: Option<Cable>) -> Result<Measured> {
     let load = &cell.load;
-    let Started { hosts, .. } = Started::new(cell, seed)?;
+    let Started { hosts, .. } = Started::new(cell, seed, |replica, _, _| replica)?;
     let servers = usize::from(3 * load.f + 1);
     // Without a writer beside a measured reader, nobody is client 0.
     let clients =

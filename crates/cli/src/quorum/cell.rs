@@ -21,7 +21,7 @@ use crate::{out, values};
 
 /// What is measured: a register, or replication as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Subject {
+pub(super) enum Subject {
     /// Tolerates clients that crash
     Phalanx,
     /// Tolerates no faulty clients; uses no signatures
@@ -75,7 +75,7 @@ pub(super) struct RunCell {
     /// Protocol of the register. Required, unless --profile or --client-profile is `list`
     #[arg(long, value_enum, required_unless_present_any = ["profile", "client_profile"])]
     protocol: Option<Subject>,
-    /// With --protocol smr: make the leader faulty, so that it proposes nothing
+    /// With --protocol smr: each operation meets a faulty leader that proposes nothing, as in the paper BQS08
     #[arg(long)]
     faulty_leader: bool,
     /// Variant of bft-bc (default optimized)
@@ -125,6 +125,19 @@ pub(super) struct RunCell {
     json: bool,
 }
 
+impl Subject {
+    /// Returns the register. None: it is replication.
+    pub(super) fn register(self) -> Option<Name> {
+        match self {
+            Self::Phalanx => Some(Name::Phalanx),
+            Self::MinimalC => Some(Name::MinimalC),
+            Self::MinimalF => Some(Name::MinimalF),
+            Self::BftBc => Some(Name::BftBc),
+            Self::Smr => None,
+        }
+    }
+}
+
 impl RunCell {
     pub(super) fn run(&self) -> CommandResult {
         if [Some(&self.profile), self.client_profile.as_ref()].contains(&Some(&"list".to_owned())) {
@@ -142,12 +155,8 @@ impl RunCell {
         let operations = usize::try_from(self.operations).unwrap_or(usize::MAX);
         let model = self.model()?;
         let unit = model.unit();
-        let name = match subject {
-            Subject::Phalanx => Name::Phalanx,
-            Subject::MinimalC => Name::MinimalC,
-            Subject::MinimalF => Name::MinimalF,
-            Subject::BftBc => Name::BftBc,
-            Subject::Smr => return self.replication(SmrCell::new(self.f, kind, model), operations, unit),
+        let Some(name) = subject.register() else {
+            return self.replication(SmrCell::new(self.f, kind, model), operations, unit);
         };
         if self.faulty_leader {
             let what = "a register has no leader";
@@ -172,18 +181,20 @@ impl RunCell {
     }
 
     fn replication(&self, mut cell: SmrCell, operations: usize, unit: &str) -> CommandResult {
-        if self.variant.is_some() || self.profile != "fake-value" || self.client_profile.is_some() {
-            let what = "replication is measured without variants, and with servers that answer readers with made-up values";
+        if self.variant.is_some() || self.client_profile.is_some() {
+            let what = "replication is measured without variants, and with correct clients";
             return Err(Failure::new(Code::Value, what).at("--protocol"));
         }
+        let leader = profiles::of_leaders(&self.profile, self.f)?;
         if self.faulty > self.f {
             let what = format!("{} faulty servers, at most f = {}", self.faulty, self.f);
             return Err(Failure::new(Code::Value, what).at("--faulty"));
         }
-        cell.faulty = match (self.faulty_leader, self.faulty) {
-            (true, _) => Faulty::Proposer,
-            (false, 0) => Faulty::Nobody,
-            (false, b) => Faulty::Acceptors(b),
+        cell.faulty = match (self.faulty_leader, self.faulty, leader) {
+            (true, ..) => Faulty::Proposer,
+            (false, 0, _) => Faulty::Nobody,
+            (false, b, None) => Faulty::Acceptors(b),
+            (false, b, Some(leader)) => Faulty::Leader(leader, b - 1),
         };
         cell.load = self.load(cell.load, operations);
         let row = cell.run().map_err(|error| Failure::new(Code::Value, format!("{error:#}")))?;

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use quorate_node::members::Members;
+use quorate_node::members::{Members, client_name};
 use quorate_quorum_node::Client as RegisterClient;
 use quorate_quorum_node::Config;
 use quorate_quorum_node::client::ClientOptions;
 use quorate_quorum_node::evidence::{self, Public};
 
 use super::real::failed;
-use super::status::observer;
+use super::status::{clients, observer};
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::out;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Collect or check evidence: signatures that prove that a server or client is Byzantine
 ///
-/// Servers keep evidence that they find in the signatures that they verify. A third party can check it with the public
+/// Servers and clients keep evidence that they find in the signatures that they verify. A third party can check it with the public
 /// keys alone, and nobody can forge it. docs/registers.md lists what counts as evidence.
 ///
 /// Examples:
@@ -42,12 +42,12 @@ pub(super) struct Evidence {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Collect the evidence of all servers, check it, and write it to a file
+    /// Collect the evidence of all servers and of the clients in DIR, check it, and write it to a file
     ///
     /// Connects with the key of the client in DIR that has the highest number. No other program may use this key at the
     /// same time.
     ///
-    /// Exit status: 0 there is no evidence; 1 there is; 3 no server answers.
+    /// Exit status: 0 there is no evidence; 1 there is; 3 no server answers, and the clients in DIR have none.
     ///
     /// Example:
     ///
@@ -62,7 +62,7 @@ enum What {
     },
     /// Check a file of evidence with the public keys of the cluster
     ///
-    /// Needs no server and no secret key. The file can also be the file `evidence` in a server's directory.
+    /// Needs no server and no secret key. The file can also be the file `evidence` in the directory of a server or client.
     ///
     /// Exit status: 0 every entry of the file is proved; 1 some entry is not.
     ///
@@ -105,25 +105,31 @@ fn export(file: &Path, dir: &Path) -> CommandResult {
     let (members, public) = public(&own.join("cluster.toml"), epoch)?;
     let client = RegisterClient::open(&own, ClientOptions::default())?;
     let heard = client.evidence(LOOK).map_err(failed)?;
-    if heard.is_empty() {
-        out::line("no server answers");
-        return Ok(ExitCode::from(SILENT));
-    }
+    let of = (members.cluster_id(), epoch);
+    let clients = clients(dir).into_iter().map(|(number, dir)| {
+        let kept = evidence::of_directory(&dir, of);
+        (client_name(number), kept.list().to_vec())
+    });
+    let servers = heard.iter().map(|(server, list)| (format!("server {}", server.0), list.clone()));
     let mut all = evidence::Evidence::default();
-    for (server, list) in &heard {
-        for accusation in list {
+    for (who, list) in servers.chain(clients) {
+        for accusation in &list {
             if !public.holds(accusation) {
-                out::line(format!("server {} sent something that proves nothing", server.0));
+                out::line(format!("{who} has something that proves nothing"));
             } else if all.add(accusation.clone()) {
                 out::line(format!("PROVED {}", evidence::line(accusation)));
             }
         }
     }
+    if all.list().is_empty() && heard.is_empty() {
+        out::line("no server answers");
+        return Ok(ExitCode::from(SILENT));
+    }
     if all.list().is_empty() {
         out::line(format!("no evidence; {} of {} servers answered", heard.len(), client.servers()));
         return Ok(ExitCode::SUCCESS);
     }
-    std::fs::write(file, all.bytes((members.cluster_id(), epoch))).map_err(|error| {
+    std::fs::write(file, all.bytes(of)).map_err(|error| {
         Failure::new(Code::Unwritable, format!("cannot be written: {error}")).at(file.display().to_string())
     })?;
     out::line(format!("wrote {}", file.display()));

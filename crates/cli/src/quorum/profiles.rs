@@ -1,5 +1,6 @@
 //! The profiles of faulty servers and clients on the command line.
 
+use quorate_bench::bqs::smr::Leader;
 use quorate_quorum::Protocol;
 use quorate_quorum_sim::client_profile::ClientProfile;
 use quorate_quorum_sim::profile::Profile;
@@ -18,7 +19,20 @@ pub(super) fn list() {
     for (profile, name, about) in ClientProfile::ALL {
         out::line(format!("  {name:<18}{about}{}", only(|protocol| profile.fits(protocol))));
     }
-    out::line("the leader of smr: --faulty-leader, which proposes nothing");
+    out::line("the first leader of smr, --profile:");
+    for (name, about) in Leader::ALL {
+        out::line(format!("  {name:<18}{about}"));
+    }
+}
+
+/// Returns the profile of the first leader of replication. None: `fake-value`, with which the leader is correct.
+pub(super) fn of_leaders(name: &str, f: u16) -> Result<Option<Leader>, Failure> {
+    let names: Vec<&str> = Leader::ALL.iter().map(|(name, _)| *name).chain(["fake-value"]).collect();
+    match Leader::from_name(name, f) {
+        None if name == "fake-value" => Ok(None),
+        None => Err(unknown(name, "--profile", &names)),
+        leader => Ok(leader),
+    }
 }
 
 /// Names the protocols, if it is not all.

@@ -242,7 +242,8 @@ enum What {
 
 pub(super) fn failed(error: CallError) -> Failure {
     let code = match error {
-        CallError::NotAllowed | CallError::TooLarge | CallError::Reserved => Code::Rule,
+        CallError::NotAllowed => Code::Refused,
+        CallError::TooLarge | CallError::Reserved => Code::Rule,
         CallError::Unavailable | CallError::Busy | CallError::Exhausted | CallError::Closed | _ => {
             Code::Unreachable
         }

@@ -109,14 +109,21 @@ fn follow(client: &RegisterClient, stop: &AtomicBool, newest: &Mutex<String>) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the directory of the client with the highest number: the others are for users.
-pub(super) fn observer(dir: &Path) -> Result<PathBuf, Failure> {
+/// Returns the directories of the clients on this machine, with their numbers.
+pub(super) fn clients(dir: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let clients = entries.filter_map(|entry| {
+    let numbered = entries.filter_map(|entry| {
         let number: u64 = entry.file_name().to_str()?.strip_prefix("client-")?.parse().ok()?;
         entry.path().is_dir().then(|| (number, entry.path()))
     });
-    clients.max().map(|(_, path)| path).ok_or_else(|| {
+    let mut clients: Vec<_> = numbered.collect();
+    clients.sort();
+    clients
+}
+
+/// Returns the directory of the client with the highest number: the others are for users.
+pub(super) fn observer(dir: &Path) -> Result<PathBuf, Failure> {
+    clients(dir).pop().map(|(_, path)| path).ok_or_else(|| {
         Failure::new(Code::Unreadable, "no register here")
             .at(dir.display().to_string())
             .next("quorate quorum up      or name the register's directory with --dir")

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use quorate_bench::bqs::smr;
 use quorate_quorum_sim::scenario;
 use quorate_quorum_sim::swarm::{self, RegisterRun};
 use quorate_quorum_sim::world::Counts;
 use serde_json::json;
 
-use super::name::{Name, VariantName, protocol};
+use super::cell::Subject;
+use super::name::{VariantName, protocol};
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure, nearest};
 use crate::{out, values};
@@ -31,9 +33,10 @@ use crate::{out, values};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Sim {
-    /// Protocol of the registers
+    /// Protocol of the registers. With smr, each run has a faulty first leader, and no other faults than its profile and
+    /// servers that answer readers with made-up values
     #[arg(long, value_enum)]
-    protocol: Name,
+    protocol: Subject,
     /// Variant of bft-bc (default optimized)
     #[arg(long, value_enum)]
     variant: Option<VariantName>,
@@ -53,7 +56,8 @@ pub(super) struct Sim {
 
 impl Sim {
     pub(super) fn run(&self) -> CommandResult {
-        let protocol = protocol(self.protocol, self.variant)?;
+        let Some(name) = self.protocol.register() else { return self.replication() };
+        let protocol = protocol(name, self.variant)?;
         let mut sum = Counts::default();
         let mut failed = Vec::new();
         for seed in self.seed..self.seed.saturating_add(self.seeds) {
@@ -89,11 +93,42 @@ impl Sim {
                 self.seeds
             ));
         }
-        if failed.is_empty() {
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(Failure::new(Code::Violation, format!("{} seeds failed", failed.len())))
+        passed(failed.len())
     }
+
+    fn replication(&self) -> CommandResult {
+        let (mut operations, mut failed) = (0, Vec::new());
+        for seed in self.seed..self.seed.saturating_add(self.seeds) {
+            let row = smr::swarm::run(self.f, seed).map_err(|error| format!("{error:#}"));
+            match row.and_then(|row| row.verdict.map(|()| row.operations)) {
+                Ok(done) => operations += done,
+                Err(says) => {
+                    if !self.json {
+                        out::line(format!("seed {seed}: {says} ({:?})", smr::swarm::draw(self.f, seed)));
+                    }
+                    failed.push(json!({ "seed": seed, "says": says }));
+                }
+            }
+        }
+        if self.json {
+            out::line(json!({
+                "protocol": "smr", "f": self.f, "first": self.seed, "seeds": self.seeds, "failed": failed,
+                "operations": operations,
+            }));
+        } else {
+            let good = self.seeds - u64::try_from(failed.len()).unwrap_or(0);
+            let Self { f, seeds, .. } = self;
+            out::line(format!("smr, f = {f}: {good} of {seeds} seeds passed; {operations} operations"));
+        }
+        passed(failed.len())
+    }
+}
+
+fn passed(failed: usize) -> CommandResult {
+    if failed == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(Code::Violation, format!("{failed} seeds failed")))
 }
 
 /// Run the named scenarios

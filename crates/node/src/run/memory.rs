@@ -2,7 +2,7 @@
 
 use quorate_pbft::config::{Config, Durability};
 use quorate_pbft::{ConfigError, Replica, Resume};
-use quorate_process::{Directory, Process, executor_options};
+use quorate_process::{Core, Directory, Process, executor_options};
 use quorate_service::{Executor, Service};
 use quorate_wire::sign::Signer;
 use quorate_wire::{Door, ReplicaId};
@@ -10,7 +10,7 @@ use quorate_wire::{Door, ReplicaId};
 use crate::storage::Paged;
 
 /// The process of a replica without a disk.
-pub type MemoryProcess<S> = Process<S, Paged>;
+pub type MemoryProcess<S, C = Replica> = Process<S, Paged, (), C>;
 
 /// Why a replica without a disk cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,30 @@ pub fn in_memory<S: Service>(
     service: S,
     incarnation: u64,
 ) -> Result<MemoryProcess<S>, ProcessError> {
+    let replica = Replica::new(id, config.clone(), signer, Resume::Fresh { incarnation });
+    let replica = replica.map_err(ProcessError::Config)?;
+    with_core(id, config, replica, door, directory, service, incarnation)
+}
+
+/// Returns the same around a replica of the caller's: a simulation may have put a liar in front of it.
+///
+/// # Errors
+///
+/// The settings ask for a log on disk.
+pub fn with_core<S: Service, C: Core>(
+    id: ReplicaId,
+    config: &Config,
+    core: C,
+    door: Door,
+    directory: Directory,
+    service: S,
+    incarnation: u64,
+) -> Result<MemoryProcess<S, C>, ProcessError> {
     if config.durability != Durability::Memory {
         return Err(ProcessError::Durability(config.durability));
     }
     let (domains, options) = (config.domains(), executor_options(config, incarnation));
     let store = Paged::in_memory(domains.clone(), options.page_bytes);
     let executor = Executor::with_store(service, domains, options, store);
-    let replica = Replica::new(id, config.clone(), signer, Resume::Fresh { incarnation });
-    let replica = replica.map_err(ProcessError::Config)?;
-    Ok(Process::new(id, config, replica, door, directory, executor, ()))
+    Ok(Process::new(id, config, core, door, directory, executor, ()))
 }

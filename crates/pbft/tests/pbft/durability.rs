@@ -416,7 +416,9 @@ fn l39_held_proposals_are_not_sent_again() {
     desk.request(c(1), 1, b"y");
     assert_eq!(ask(&mut desk, 7), 2);
     let again = |d: &Did| {
-        let Did::Sent { to: Recipient::Replica(_), kind: Kind::PrePrepare, after, .. } = d else { return None };
+        let Did::Sent { to: Recipient::Replica(_), kind: Kind::PrePrepare, after, .. } = d else {
+            return None;
+        };
         Some(*after)
     };
     let after: Vec<u64> = desk.did.iter().filter_map(again).collect();

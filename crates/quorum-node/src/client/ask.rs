@@ -45,8 +45,10 @@ impl VersionedValue {
 pub enum CallError {
     /// Too few servers answered in time. A write may still take effect.
     Unavailable,
-    /// This client may not do that to this key.
+    /// This client may not do that to this key. If servers said so, and not the rules, a write may still take effect.
     NotAllowed,
+    /// A write of this key that was refused is unfinished. So this client cannot write the key until it is opened again.
+    Unfinished,
     /// Too many operations wait.
     Busy,
     /// The value is longer than 1 MiB.
@@ -64,6 +66,7 @@ impl core::fmt::Display for CallError {
         f.write_str(match self {
             Self::Unavailable => "too few servers answered in time",
             Self::NotAllowed => "this client has no right to that key",
+            Self::Unfinished => "a write that was refused before is unfinished: open the client again",
             Self::Busy => "too many operations wait",
             Self::TooLarge => "the value is longer than 1 MiB",
             Self::Reserved => "this value is reserved for deleted registers",
@@ -81,6 +84,8 @@ impl From<Failure> for CallError {
             Failure::TimestampExhausted => Self::Exhausted,
             Failure::ValueTooLarge => Self::TooLarge,
             Failure::Busy | Failure::Backlog => Self::Busy,
+            Failure::NotAllowed => Self::NotAllowed,
+            Failure::Unfinished => Self::Unfinished,
         }
     }
 }
@@ -193,9 +198,8 @@ pub(super) struct Slot {
 #[derive(Debug, Default)]
 struct Inner {
     entry: Option<VersionedValue>,
-    closed: bool,
-    /// The client cannot watch any more: it watches too much.
-    refused: bool,
+    /// Why nothing more comes.
+    closed: Option<CallError>,
 }
 
 impl Slot {
@@ -209,8 +213,8 @@ impl Slot {
         self.with(|inner| inner.entry = Some(entry));
     }
 
-    pub(super) fn close(&self, refused: bool) {
-        self.with(|inner| (inner.closed, inner.refused) = (true, refused));
+    pub(super) fn close(&self, why: CallError) {
+        self.with(|inner| inner.closed = Some(why));
     }
 
     pub(super) fn next(&self, wait: Duration) -> Result<Option<VersionedValue>, CallError> {
@@ -220,8 +224,8 @@ impl Slot {
             if let Some(entry) = inner.entry.take() {
                 return Ok(Some(entry));
             }
-            if inner.closed {
-                return Err(if inner.refused { CallError::Busy } else { CallError::Closed });
+            if let Some(why) = inner.closed {
+                return Err(why);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -173,7 +173,7 @@ pub(super) fn run(
     }
     // What is off the path of the last operation.
     let _ = engine.core.turn(clock.mono_ns());
-    engine.watches.values().for_each(Watched::close);
+    engine.watches.values().for_each(|watched| watched.close(CallError::Closed));
 }
 
 impl Engine {
@@ -184,7 +184,7 @@ impl Engine {
             Ask::Call { object, call, reply } => self.queue(now_ns, object, call, For::Caller(reply)),
             Ask::Watch { object, slot } => {
                 if !self.watches.contains_key(&object) && self.watches.len() >= WATCHES_MAX {
-                    return slot.close(true);
+                    return slot.close(CallError::Busy);
                 }
                 let pushes = self.pushes;
                 self.watches.entry(object).or_insert_with(|| Watched::new(pushes)).add(slot);
@@ -274,6 +274,11 @@ impl Engine {
         }
         if let Some(watched) = self.watches.get_mut(&object) {
             match (&operation.whose, &result) {
+                (For::Watchers, Err(CallError::NotAllowed)) => {
+                    watched.close(CallError::NotAllowed);
+                    self.watches.remove(&object);
+                    self.core.tell(&Note::Unwatch(object));
+                }
                 (For::Watchers, result) => watched.ends(result.as_ref().map_err(|error| *error)),
                 (_, Ok(outcome)) => watched.see(outcome),
                 (_, Err(_)) => {}

@@ -39,7 +39,7 @@ impl Watch {
     ///
     /// # Errors
     ///
-    /// The client watches too much, or is closed.
+    /// The client watches too much, has lost the right to read the key, or is closed.
     pub fn next(&self, wait: Duration) -> Result<Option<VersionedValue>, CallError> {
         self.slot.next(wait)
     }
@@ -145,8 +145,8 @@ impl Watched {
         self.last = Some(entry);
     }
 
-    pub(super) fn close(&self) {
-        self.slots.iter().for_each(|slot| slot.close(false));
+    pub(super) fn close(&self, why: CallError) {
+        self.slots.iter().for_each(|slot| slot.close(why));
     }
 }
 

@@ -9,7 +9,8 @@ use quorate_quorum::crypto::Statement;
 use quorate_quorum::version::Namespace;
 use quorate_quorum::{ObjectId, Protocol, ServerId, Version};
 use quorate_quorum_node::client::ClientOptions;
-use quorate_quorum_node::evidence::{Evidence, FILE};
+use quorate_quorum_node::evidence::{Evidence, FILE, Public, of_directory};
+use quorate_quorum_node::lie::Lie;
 use quorate_quorum_node::{CallError, Client};
 use quorate_wire::{ClientId, Principal};
 
@@ -52,17 +53,15 @@ fn an_administrator_takes_a_right_and_gives_it_back() {
     for (protocol, name) in Protocol::ALL {
         let mut cluster = Cluster::start_all(&format!("access-{name}"), *protocol);
         cluster.stop(3);
-        let hasty = ClientOptions { deadline: Duration::from_millis(400), ..ClientOptions::default() };
-        let patient = ClientOptions { deadline: PATIENCE, ..hasty };
+        let patient = ClientOptions { deadline: PATIENCE, ..ClientOptions::default() };
         let open =
             |number, options| Client::open(&cluster.dir.join(format!("client-{number}")), options).unwrap();
         let (user, other, administrator) = (open(0, patient), open(1, patient), open(2, patient));
         user.write(b"key", b"before".to_vec()).unwrap();
         await_number(&administrator, 0, 0);
         publish(&administrator, 1, Who::These([principal(1)].into()), 3);
-        drop(user);
-        let user = open(0, hasty);
-        assert_eq!(user.write(b"key", b"no".to_vec()), Err(CallError::Unavailable), "{name}");
+        assert_eq!(user.write(b"key", b"no".to_vec()), Err(CallError::NotAllowed), "{name}");
+        assert!(user.read(b"key").unwrap().is_some(), "it may read");
         drop(user);
         other.write(b"key", b"yes".to_vec()).unwrap();
         cluster.start(3, None);
@@ -81,6 +80,43 @@ fn an_administrator_takes_a_right_and_gives_it_back() {
     }
 }
 
+/// A client that loses the right to read hears of it as well, and its watch ends.
+#[test]
+fn a_client_that_may_not_read_is_told_so() {
+    for (protocol, name) in Protocol::ALL {
+        let cluster = Cluster::start_all(&format!("refused-{name}"), *protocol);
+        let (user, other, administrator) = (cluster.client(0), cluster.client(1), cluster.client(2));
+        user.write(b"key", b"value".to_vec()).unwrap();
+        let watch = user.watch(b"key").unwrap();
+        assert!(watch.next(PATIENCE).unwrap().is_some(), "{name}");
+        let readers = Who::These([principal(1)].into());
+        let by = [(Namespace::new(b""), (readers.clone(), readers))].into();
+        let list = AccessList { number: 1, by };
+        let end = Instant::now() + PATIENCE;
+        while administrator.access(Some(list.clone()), Duration::from_secs(1)).unwrap().len() < N {
+            assert!(Instant::now() < end, "{name}");
+        }
+        assert_eq!(user.read(b"key").map(drop), Err(CallError::NotAllowed), "{name}");
+        assert_eq!(watch.next(PATIENCE), Err(CallError::NotAllowed), "{name}");
+        assert!(other.read(b"key").unwrap().is_some(), "{name}");
+    }
+}
+
+/// A server that refuses everybody keeps no client from anything.
+#[test]
+fn a_server_that_refuses_everybody_stops_nobody() {
+    for (protocol, name) in Protocol::ALL {
+        let mut cluster =
+            Cluster::make(&format!("refuser-{name}"), quorate_quorum_node::Config::new(*protocol), &[]);
+        (0..N).for_each(|id| cluster.start(id, (id == 0).then_some(Lie::Refuse)));
+        let user = cluster.client(0);
+        for number in 0..20_u8 {
+            user.write(b"key", vec![number]).unwrap();
+            assert_eq!(user.read(b"key").unwrap().unwrap().value[..], [number], "{name}");
+        }
+    }
+}
+
 /// A list that no administrator signed is refused.
 #[test]
 fn a_client_that_is_no_administrator_changes_nothing() {
@@ -93,6 +129,36 @@ fn a_client_that_is_no_administrator_changes_nothing() {
     assert!(have.is_empty(), "{have:?}");
     await_number(&administrator, 1, 1);
     user.write(b"key", b"value".to_vec()).unwrap();
+}
+
+/// Only a client sees the versions that a server signs as a writer: it keeps the evidence in its directory.
+#[test]
+fn a_client_keeps_evidence_of_its_own() {
+    for protocol in [Protocol::Phalanx, Protocol::MinimalF] {
+        let mut cluster = Cluster::make(
+            &format!("own-evidence-{}", protocol.name()),
+            quorate_quorum_node::Config::new(protocol),
+            &[],
+        );
+        (0..N).for_each(|id| cluster.start(id, (id == 3).then_some(Lie::Impostor)));
+        let dir = cluster.dir.join("client-0");
+        let members = Members::read(&dir.join("cluster.toml")).unwrap();
+        let public = Public::new(&members, 1).unwrap();
+        let user = cluster.client(0);
+        let end = Instant::now() + PATIENCE;
+        let kept = loop {
+            user.write(b"key", b"value".to_vec()).unwrap();
+            let kept = of_directory(&dir, (members.cluster_id(), 1));
+            if !kept.list().is_empty() {
+                break kept;
+            }
+            assert!(Instant::now() < end, "the client finds nothing");
+        };
+        let [accusation] = kept.list() else { panic!("one kind against one server: {kept:?}") };
+        assert_eq!(accusation.accused, ServerId::at(3).into());
+        assert!(public.holds(accusation) && matches!(accusation.offence, Offence::Wrote(_)));
+        assert!(user.evidence(PATIENCE).unwrap().values().all(Vec::is_empty), "no server has seen it");
+    }
 }
 
 /// Evidence comes from the disk of a server, in as many parts as it needs.

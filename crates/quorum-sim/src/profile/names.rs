@@ -23,6 +23,8 @@ pub enum Profile {
     AckNoStore,
     /// Always answers readers with its first answer.
     Stale,
+    /// Tells every client that it has no right to what it asks for.
+    Refuse,
     /// Leaves messages out at random.
     Omit,
     /// Never answers readers, but acknowledges writers.
@@ -74,6 +76,10 @@ impl Profile {
         (Self::FakeRandom, "answers readers with made-up values that have a random counter"),
         (Self::AckNoStore, "acknowledges values without storing them"),
         (Self::Stale, "answers readers with the value that it had first"),
+        (
+            Self::Refuse,
+            "tells every client that it has no right, and answers half of the requests nevertheless",
+        ),
         (Self::Omit, "omits half of its messages"),
         (Self::SilentToReaders, "answers writers only"),
         (Self::Slow, "answers late, but correctly"),
@@ -99,12 +105,12 @@ impl Profile {
 
     /// Says whether it is tolerated by a protocol, and does something there.
     pub fn fits(self, protocol: Protocol) -> bool {
-        matches!(self, Self::FailureFree | Self::CrashRecover | Self::Stale)
+        matches!(self, Self::FailureFree | Self::CrashRecover | Self::Stale | Self::Refuse)
             || Self::of(protocol).contains(&self)
     }
 
     /// Profiles that the swarm draws now and then in place of one of [`Self::of`].
-    pub const NEWER: &[Self] = &[Self::Stale, Self::CrashRecover];
+    pub const NEWER: &[Self] = &[Self::Stale, Self::CrashRecover, Self::Refuse];
 
     /// Returns the profiles that the swarm draws from.
     pub fn of(protocol: Protocol) -> Vec<Self> {

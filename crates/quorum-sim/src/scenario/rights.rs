@@ -4,7 +4,7 @@ use quorate_quorum::access::{Rights, Rules, Who};
 use quorate_quorum::crypto::Statement;
 use quorate_quorum::message::{Op, Proof};
 use quorate_quorum::settings::Variant;
-use quorate_quorum::step::Call;
+use quorate_quorum::step::{Call, Failure};
 use quorate_quorum::version::{Value, Version, value_digest};
 use quorate_quorum::{Body, Mutant, Protocol, Settings};
 use quorate_wire::ClientId;
@@ -59,6 +59,14 @@ pub(super) const FORMER_WRITER: Scenario = Scenario {
     about: "What a client wrote before it lost its right can still be written back (§15)",
     mutants: &[Mutant::AccessOnRelays],
     play: former_writer,
+};
+
+pub(super) const LOST_RIGHT: Scenario = Scenario {
+    name: "phalanx-lost-right",
+    source: "[SRDS98]",
+    about: "A client that loses its right in the middle of a write is told so, and a liar alone stops nobody (§15)",
+    mutants: &[Mutant::RefusedAskedOnce, Mutant::RefusedByFew],
+    play: lost_right,
 };
 
 /// The rules: client 1 may write, client 4 could before, every client may read.
@@ -225,4 +233,34 @@ fn former_writer(stage: &mut Stage) -> Result<(), String> {
     read(&mut hand, "a")?;
     hand.tell(client(2), server(0), store(true));
     read(&mut hand, "before")
+}
+
+/// Servers 0 and 1 acknowledge "b" of client 1. Server 2 has heard before that it may not write, and refuses. Server 3 is silent.
+fn lost_right(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = written(Protocol::Phalanx, stage)?;
+    let writer = client(1);
+    hand.invoke(writer, Call::Write(value("b")));
+    hand.deliver(|packet| {
+        packet.between(writer, &[0, 1, 2]) && matches!(packet.message.body.name(), "QTS" | "TSR")
+    });
+    hand.revoke(2, writer);
+    hand.exchange(writer, &[0, 1, 2]);
+    hand.revoke(0, writer);
+    hand.revoke(1, writer);
+    hand.lose(|packet| packet.is_to(3));
+    hand.fire(writer);
+    hand.exchange(writer, &[0, 1, 2]);
+    if hand.ended(writer) != 2 || hand.last(writer) != Some(&Err(Failure::NotAllowed)) {
+        return Err(format!("the writer is not told: {:?}", hand.last(writer)));
+    }
+    read(&mut hand, "b")?;
+    let reader = client(3);
+    hand.invoke(reader, Call::Read);
+    for _ in 0..2 {
+        let first = Op { incarnation: 1, number: 1, phase: 1 };
+        hand.tell(server(3), reader.into(), Body::Refused { op: first });
+    }
+    hand.exchange(reader, &[0, 1, 2]);
+    hand.expect(reader, "b")?;
+    hand.check()
 }

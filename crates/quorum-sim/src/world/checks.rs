@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use quorate_quorum::Message;
 use quorate_quorum::accusation::{Accusation, Signed, offence_of};
 use quorate_quorum::version::ObjectId;
 use quorate_wire::{ClientId, Principal};
 
 use super::{Part, World};
+use crate::history::{Operation, OperationKind};
 use crate::rogue::Check;
 
 impl World {
@@ -35,6 +37,17 @@ impl World {
                 rogue.stopped.get_or_insert(time);
             }
         }
+    }
+
+    /// Servers may refuse writes of this good client.
+    pub(crate) fn may_lack_right(&mut self, client: ClientId) {
+        self.unsure.push(client);
+    }
+
+    /// Says whether servers may refuse an operation: a write of a client that has no right, or loses it.
+    pub(super) fn may_be_refused(&self, operation: usize) -> bool {
+        let Operation { client, kind, .. } = &self.history.operations[operation];
+        *kind == OperationKind::Write && self.unsure.contains(client)
     }
 
     /// Evidence is against faulty processes only, and stands on its own (§15).
@@ -70,5 +83,13 @@ impl World {
             Principal::Replica(server) => !self.group.liars.contains(&server),
             Principal::Client(client) => !self.history.is_rogue(client),
         }
+    }
+
+    /// Says whether a message is what its encoding says.
+    pub(super) fn encodes(counter: u64, message: &Message) -> bool {
+        let mut bytes = Vec::new();
+        message.encode(counter, &mut bytes);
+        let Ok((read, decoded)) = Message::decode(message.body.kind(), &bytes) else { return false };
+        read == counter && decoded == *message
     }
 }

@@ -27,8 +27,12 @@ pub struct Counts {
     pub wipes: u64,
     /// Clients stopped.
     pub stops: u64,
+    /// Writes of good clients that servers refused.
+    pub refused: u64,
     /// Accusations of faulty processes (§15).
     pub accusations: u64,
+    /// Those that clients found.
+    pub found_by_clients: u64,
 }
 
 /// Why a run ended.

@@ -24,6 +24,8 @@ pub(crate) struct Register {
     pub(super) known: Option<WriteCert>,
     /// The last write, as long as its certificate is coming.
     pub(super) certifying: Option<Certifying>,
+    /// The largest version that it asked to prepare in a write that was refused (§15).
+    unfinished: Option<Version>,
     pub(super) phases: u8,
     /// What is being written, if the operation is a write.
     pub(super) value: Option<Value>,
@@ -149,6 +151,11 @@ impl Register {
         }
     }
 
+    /// Says whether it can ask to prepare this without contradicting what it signed before.
+    pub(super) fn may_sign(&self, version: Version) -> bool {
+        self.unfinished.is_none_or(|other| version.val > other.val || version == other)
+    }
+
     pub(super) fn variant(cx: &Context<'_>) -> Variant {
         match cx.settings.protocol {
             Protocol::BftBc(variant) => variant,
@@ -164,6 +171,25 @@ impl Machine for Register {
 
     fn has_backlog(&self) -> bool {
         self.certifying.is_some()
+    }
+
+    fn request(&self) -> Option<Op> {
+        match &self.state {
+            State::Idle | State::Certify => None,
+            State::Ask { round, .. }
+            | State::AskOptimistically { round, .. }
+            | State::Read { round, .. }
+            | State::WriteBack { round, .. }
+            | State::Prepare { round, .. }
+            | State::Write { round, .. } => Some(round.op()),
+        }
+    }
+
+    fn give_up(&mut self, _cx: &mut Context<'_>) {
+        if let State::Prepare { version, .. } = &self.state {
+            self.unfinished = self.unfinished.max(Some(*version));
+        }
+        self.state = State::Idle;
     }
 
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>) {

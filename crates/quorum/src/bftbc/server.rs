@@ -124,8 +124,9 @@ impl Server {
             } else {
                 self.about(message, &mut at)
             };
-        if let Err(reason) = result {
-            at.out.reject(from, reason);
+        match (result, message.body.request()) {
+            (Err(Reject::NotAllowed), Some(op)) => at.out.refuse(from, object, op),
+            (result, _) => result.unwrap_or_else(|reason| at.out.reject(from, reason)),
         }
     }
 

@@ -142,6 +142,10 @@ impl Register {
             self.state = State::Idle;
             return cx.done(Err(Failure::TimestampExhausted));
         };
+        if !self.may_sign(version) {
+            self.state = State::Idle;
+            return cx.done(Err(Failure::Unfinished));
+        }
         let op = self.next_phase(cx);
         let request = PrepareRequest { client: cx.me, predecessor, version, own: self.own.clone() };
         let signs = cx.settings.client_auth == ClientAuth::Signature;

@@ -25,7 +25,7 @@ impl Message {
         w.u64(counter);
         w.bytes(&self.object.0);
         match &self.body {
-            Body::Qts { op } | Body::Rd { op } => put_op(w, *op),
+            Body::Qts { op } | Body::Rd { op } | Body::Refused { op } => put_op(w, *op),
             Body::Tsr { op, version, signature } => {
                 put_op(w, *op);
                 version.encode(w);
@@ -216,6 +216,7 @@ impl Body {
             }
             100 => Self::Access { signed: Arc::new(SignedList::decode(r)?) },
             101 => Self::AccessRank { number: r.u64()?, digest: r.digest()? },
+            102 => Self::Refused { op: op(r)? },
             other => return Err(DecodeError::UnknownKind(other)),
         })
     }

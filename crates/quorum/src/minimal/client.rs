@@ -82,6 +82,24 @@ impl Machine for Register {
         self.store.is_some()
     }
 
+    fn request(&self) -> Option<Op> {
+        match &self.state {
+            State::Idle => None,
+            State::Ask { round, .. } => Some(round.op()),
+            State::Read { collect, .. } => Some(collect.rid().as_op()),
+            State::Store { .. } => self.store.as_ref().map(|store| store.op),
+        }
+    }
+
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        match &self.state {
+            State::Read { collect, .. } => cx.broadcast(&Body::Rc { rid: collect.rid() }),
+            State::Store { .. } => self.store = None,
+            State::Idle | State::Ask { .. } => {}
+        }
+        self.state = State::Idle;
+    }
+
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>) {
         self.number += 1;
         self.gone.clear();
@@ -150,7 +168,8 @@ impl Machine for Register {
             return;
         }
         let body = store.body();
-        let servers = cx.settings.thresholds.servers().filter(|server| !store.acks.contains(*server));
+        let (acks, refused) = (store.acks, cx.is_refused());
+        let servers = cx.settings.thresholds.servers().filter(|server| refused || !acks.contains(*server));
         cx.out.broadcast(servers, cx.object, &body);
         store.wait = cx.longer(store.wait);
         let wait = store.wait;
@@ -277,6 +296,11 @@ impl Register {
             self.state = State::Idle;
             return cx.done(Err(Failure::TimestampExhausted));
         };
+        if self.own.is_some_and(|own| version.val <= own.val && version != own) {
+            // With evidence, what was written last is not what this follows: that write was refused.
+            self.state = State::Idle;
+            return cx.done(Err(Failure::Unfinished));
+        }
         let signed = cx.settings.protocol == Protocol::MinimalF;
         let signature = signed.then(|| cx.crypto.sign(&cx.object, &Statement::Written(version)));
         let op = Op { incarnation: cx.incarnation, number: self.number, phase: 2 };

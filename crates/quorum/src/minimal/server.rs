@@ -105,8 +105,9 @@ impl Server {
             return result.unwrap_or_else(|reason| out.reject(from, reason));
         }
         match &message.body {
-            Body::Qts { .. } | Body::Read { .. } if !self.access.may_read(from, &object) => {
-                out.reject(from, Reject::NotAllowed);
+            Body::Qts { op } if !self.access.may_read(from, &object) => out.refuse(from, object, *op),
+            Body::Read { rid, .. } if !self.access.may_read(from, &object) => {
+                out.refuse(from, object, rid.as_op());
             }
             Body::Qts { op } => {
                 let held = self.objects.get(&object);
@@ -187,6 +188,9 @@ impl Server {
         if !back || self.is_f() {
             if own && may {
                 return self.store(sender, store, crypto, out);
+            }
+            if own {
+                return out.refuse(from, object, op);
             }
             return out.reject(from, Reject::NotAllowed);
         }

@@ -39,6 +39,20 @@ impl Machine for Register {
         matches!(self.state, State::Idle)
     }
 
+    fn request(&self) -> Option<Op> {
+        match &self.state {
+            State::Idle => None,
+            State::Ask { round, .. }
+            | State::Store { round, .. }
+            | State::Read { round, .. }
+            | State::WriteBack { round, .. } => Some(round.op()),
+        }
+    }
+
+    fn give_up(&mut self, _cx: &mut Context<'_>) {
+        self.state = State::Idle;
+    }
+
     fn invoke(&mut self, call: Call, cx: &mut Context<'_>) {
         self.number += 1;
         let op = Op { incarnation: cx.incarnation, number: self.number, phase: 1 };

@@ -57,8 +57,8 @@ impl Server {
         }
         let held = self.objects.get(&object);
         match &message.body {
-            Body::Qts { .. } | Body::Rd { .. } if !self.access.may_read(from, &object) => {
-                out.reject(from, Reject::NotAllowed);
+            Body::Qts { op } | Body::Rd { op } if !self.access.may_read(from, &object) => {
+                out.refuse(from, object, *op);
             }
             Body::Qts { op } => {
                 let (version, signature) =
@@ -112,7 +112,11 @@ impl Server {
         let own = Principal::from(version.client) == from;
         let listed = !back || self.settings.wrong(Mutant::AccessOnRelays);
         let Principal::Client(_) = from else { return out.reject(from, Reject::NotExpected) };
-        if (!back && !own) || (listed && !self.access.may_write(version.client, &object)) {
+        let may = !listed || self.access.may_write(version.client, &object);
+        if !back && own && !may {
+            return out.refuse(from, object, op);
+        }
+        if (!back && !own) || !may {
             return out.reject(from, Reject::NotAllowed);
         }
         match self.install(store, crypto) {

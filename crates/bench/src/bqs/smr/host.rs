@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use quorate_node::{ClientProcess, Event, MemoryProcess, Place, Transport};
-use quorate_pbft::Now;
+use quorate_node::{ClientProcess, Core, Event, MemoryProcess, Place, Transport};
 use quorate_pbft::client::Path;
+use quorate_pbft::{Now, Replica};
 use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::machines::Payload;
 use quorate_wire::codec::Reader;
@@ -93,12 +93,12 @@ pub(in crate::bqs) fn without_proposals(out: &mut Out) {
 
 /// A replica or a client.
 #[derive(Debug)]
-pub(in crate::bqs) enum Process {
-    Replica(Box<MemoryProcess<Register>>),
+pub(in crate::bqs) enum Process<C: Core> {
+    Replica(Box<MemoryProcess<Register, C>>),
     Client(Box<ClientProcess>),
 }
 
-impl Process {
+impl<C: Core> Process<C> {
     pub(in crate::bqs) fn receive(&mut self, now: Now, datagram: &[u8]) {
         match self {
             Self::Replica(process) => {
@@ -140,8 +140,8 @@ pub(in crate::bqs) struct Loop {
 
 /// A process on its machine.
 #[derive(Debug)]
-pub(in crate::bqs) struct Host {
-    pub(in crate::bqs) process: Process,
+pub(in crate::bqs) struct Host<C: Core = Replica> {
+    pub(in crate::bqs) process: Process<C>,
     /// It proposes nothing.
     pub(in crate::bqs) silent: bool,
     pub(in crate::bqs) job: Loop,

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use quorate_node::memory::in_memory;
-use quorate_node::{ClientProcess, Directory, Event, TestKeys};
+use quorate_node::memory::with_core;
+use quorate_node::{ClientProcess, Core, Directory, Event, TestKeys};
 use quorate_pbft::config::{Durability, Reads, RequestAuth};
-use quorate_pbft::{Config, Now};
+use quorate_pbft::{Config, Now, Replica, Resume};
 use quorate_quorum_sim::history::OperationKind;
 use quorate_quorum_sim::machines::Machines;
 use quorate_quorum_sim::model::{Model, UNIT};
 use quorate_quorum_sim::rng::Rng;
+use quorate_wire::sign::Signer;
 use quorate_wire::{ClientId, Cluster, Principal, Timestamp};
 
 use super::host::{Datagram, Host, INVOKE, Loop, Out, Process, START_NS, time};
@@ -19,6 +20,8 @@ use crate::bqs::register::Register;
 
 /// How long the leader may take, in nanoseconds: chosen once, for every cell (§13.3).
 const LEADER_NS: u64 = 30_000_000;
+/// What every replica starts with.
+const INCARNATION: u64 = 1 << 20;
 /// How often processes are called before the time begins.
 const ROUNDS: u64 = 20;
 
@@ -40,9 +43,11 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
         // Between regions, a leader that takes its time is no reason to elect another one.
         config.request_timeout_min_ns = config.request_timeout_max_ns;
     }
-    // Nothing is lost, so a client that asks twice only disturbs.
-    config.client_timeout_min_ns = config.client_timeout_max_ns;
-    config.status_ns = 60_000_000_000;
+    if !matches!(cell.faulty, Faulty::Leader(..)) {
+        // Nothing is lost, so a client that asks twice only disturbs.
+        config.client_timeout_min_ns = config.client_timeout_max_ns;
+        config.status_ns = 60_000_000_000;
+    }
     // A checkpoint has signatures, 14 ms each in 2006, which the paper's replication does not have.
     (config.checkpoint_interval, config.window) = (2048, 4096);
     config.seed = cell.load.seed;
@@ -51,16 +56,21 @@ fn config(cell: &SmrCell, cluster: Cluster, keys: &TestKeys) -> Config {
 
 /// What a cell begins with.
 #[derive(Debug)]
-pub(in crate::bqs) struct Started {
+pub(in crate::bqs) struct Started<C: Core = Replica> {
     pub(in crate::bqs) machines: Machines<Datagram, Vec<(usize, Vec<u8>)>>,
-    pub(in crate::bqs) hosts: Vec<Host>,
+    pub(in crate::bqs) hosts: Vec<Host<C>>,
     /// The measured client.
     pub(in crate::bqs) measured: usize,
 }
 
-impl Started {
-    /// Starts replicas and clients, and exchanges their keys before the time begins.
-    pub(in crate::bqs) fn new(cell: &SmrCell, seed: u64) -> Result<Self> {
+impl<C: Core> Started<C> {
+    /// Starts replicas and clients, and exchanges their keys before the time begins. `core` may put a liar in front of a
+    /// replica.
+    pub(in crate::bqs) fn new(
+        cell: &SmrCell,
+        seed: u64,
+        core: impl Fn(Replica, Signer, &Config) -> C,
+    ) -> Result<Self> {
         let cluster = Cluster::tolerating(cell.load.f)?;
         let clients = 2 + cell.load.readers;
         let keys = TestKeys::new(seed, cluster, u64::from(clients));
@@ -94,10 +104,14 @@ impl Started {
                 Faulty::Nobody => false,
                 Faulty::Acceptors(b) => (1..=b).contains(&id.0),
                 Faulty::Proposer => id.0 == 0,
+                Faulty::Leader(_, others) => (1..=others).contains(&id.0),
             };
             let (own, service) = (Principal::Replica(id), Register { lies });
             let (signer, door) = (keys.signer(own), keys.door(own, now.wall_ns));
-            let drive = in_memory(id, &config, signer, door, directory.clone(), service, 1 << 20)?;
+            let fresh = Resume::Fresh { incarnation: INCARNATION };
+            let replica = Replica::new(id, config.clone(), signer.clone(), fresh)?;
+            let core = core(replica, signer, &config);
+            let drive = with_core(id, &config, core, door, directory.clone(), service, INCARNATION)?;
             let silent = cell.faulty == Faulty::Proposer && id.0 == 0;
             machines.add_on(cell.load.placement.of_server(usize::from(id.0)));
             hosts.push(host(Process::Replica(Box::new(drive)), silent, nothing));
@@ -135,7 +149,7 @@ impl Started {
 /// Delivers what processes say at their start, at once. Keys are announced a second time after a second, so the
 /// measurement begins when that is over: their signatures are not the register's. The cluster of a single operation
 /// ends before that.
-fn exchange_keys(cell: &SmrCell, hosts: &mut [Host]) -> Result<()> {
+fn exchange_keys<C: Core>(cell: &SmrCell, hosts: &mut [Host<C>]) -> Result<()> {
     let mut queue = Out::default();
     let rounds = if cell.faulty == Faulty::Proposer { 1 } else { ROUNDS };
     for round in 0..rounds {
