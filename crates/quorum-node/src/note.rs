@@ -1,4 +1,4 @@
-//! What servers and clients of a register say beside the protocols (`docs/wire-format.md`, kinds from 89).
+//! What servers and clients of a register say beside the protocols (`docs/wire-format-registers.md`, kinds from 89).
 //!
 //! Nothing here decides anything: a reader that is told of news reads, a value that was fetched is checked against the
 //! digest in its version, and a state is for people.

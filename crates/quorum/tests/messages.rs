@@ -336,9 +336,9 @@ fn vectors() {
         format!("statement {}", hex(&digest.0)),
         format!("qts {}", hex(&bytes)),
     ];
-    let document = include_str!("../../../docs/wire-format.md");
+    let document = include_str!("../../../docs/wire-format-registers.md");
     let missing: Vec<&String> = lines.iter().filter(|line| !document.contains(line.as_str())).collect();
-    assert!(missing.is_empty(), "not in docs/wire-format.md: {missing:#?}");
+    assert!(missing.is_empty(), "not in docs/wire-format-registers.md: {missing:#?}");
 }
 
 /// MINIMAL-F: a writer signs version after version while a reader listens: the versions that were handled are bounded, and

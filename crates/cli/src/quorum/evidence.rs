@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Collect or check evidence: signatures that prove that a server or client is Byzantine
 ///
 /// Servers and clients keep evidence that they find in the signatures that they verify. A third party can check it with the public
-/// keys alone, and nobody can forge it. docs/registers.md lists what counts as evidence.
+/// keys alone, and nobody can forge it. docs/registers-operating.md lists what counts as evidence.
 ///
 /// Examples:
 ///
