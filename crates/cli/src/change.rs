@@ -18,15 +18,18 @@ use crate::out;
 
 /// Tell a running cluster the new address of a replica
 ///
-/// Writes the address to the state of the cluster with an ordered operation. All replicas and clients then send to the
-/// replica at this address. Nobody restarts. The address takes precedence over the table [replicas] in node.toml.
+/// Writes the address to the state of the cluster with an ordered operation. All replicas and clients then send
+/// to the replica at this address. You need not restart the other replicas and the clients. The address takes
+/// precedence over the table [replicas] in node.toml.
 ///
-/// Before you start the replica on its new machine, write the same address to `listen` in its own node.toml. Make sure
-/// that the old machine is off: two machines with one key count as a Byzantine replica. A wrong address makes the
-/// replica unreachable, like a crash. To correct it, repeat the command.
+/// Before you start the replica on its new machine, write the same address to `listen` in its own node.toml. Make
+/// sure that the old machine is off: two machines with one key count as a Byzantine replica. A wrong address
+/// makes the replica unreachable, like a crash. To correct it, repeat the command.
 ///
-/// The command refuses if a replica has another version. Only an administrator can do this. `quorate add-client --help`
-/// describes how the command chooses one.
+/// The command refuses to run if a replica runs another version of quorate than the command itself. If a replica
+/// does not answer, the command says which version this replica must have before it starts.
+///
+/// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
 ///
 /// Example:
 ///
@@ -45,13 +48,16 @@ pub(crate) struct MoveReplica {
 
 /// Change a setting of a running cluster
 ///
-/// Writes the value to the state of the cluster with an ordered operation. All replicas use it from the same position in
-/// the order of operations. Nobody restarts. The value takes precedence over that in cluster.toml: leave that as it is.
+/// Writes the value to the state of the cluster with an ordered operation. All replicas use it from the same
+/// position in the order of operations. No node needs a restart. Do not change cluster.toml: the new value takes
+/// precedence over the value there.
 ///
-/// `quorate explain settings` lists the settings that can be changed in this way, and what to do for the others.
+/// `quorate explain settings` says which settings can change in this way, and what to do for the others.
 ///
-/// The command refuses if a replica has another version. Only an administrator can do this. `quorate add-client --help`
-/// describes how the command chooses one.
+/// The command refuses to run if a replica runs another version of quorate than the command itself. If a replica
+/// does not answer, the command says which version this replica must have before it starts.
+///
+/// Only an administrator can do this. `quorate add-client --help` describes how the command chooses one.
 ///
 /// Example:
 ///

@@ -22,13 +22,20 @@ use crate::{out, values};
 /// Creates a key pair and a directory for the client under DIR. Then registers the public key with an ordered
 /// operation. So all replicas accept the client from the same position in the order of operations.
 ///
-/// Only an administrator can do this: a client with the right to add and remove clients. Without --as, the command
-/// connects as the first administrator in cluster.toml whose directory is under DIR and not in use. It never connects
-/// as the client that it adds or changes.
+/// Only an administrator can do this: a client that may also add and remove clients, move replicas and change
+/// settings. Without --as, the command connects as one of the administrators that cluster.toml names: the one
+/// with the lowest number whose directory is under DIR and not in use. It never chooses the client NAME.
 ///
-/// Repeat the command if its outcome is unknown, or to change the rights or the address of the client. The repeated
-/// command also sets the rights: without --read-only and --admin, the client may read and write. To change the address,
-/// first change `listen` in the client's node.toml.
+/// If the outcome of the command is unknown, repeat it.
+///
+/// The command can also change the rights or the address of an existing client, whose directory must be under
+/// DIR:
+///
+///   rights    repeat the command with --read-only, with --admin, or with neither. With neither, the client may
+///             read and write
+///   address   change `listen` in the client's node.toml. Then repeat the command without --host: it reads the
+///             address from node.toml. The repeated command also sets the rights, so give --read-only or --admin
+///             again if the client has this right
 ///
 /// Example:
 ///
@@ -43,10 +50,11 @@ pub(crate) struct AddClient {
     /// Allow only operations that change nothing
     #[arg(long, conflicts_with = "admin")]
     read_only: bool,
-    /// Also allow adding and removing clients
+    /// Also allow adding and removing clients, moving replicas and changing settings
     #[arg(long)]
     admin: bool,
-    /// Address of the client, IP or IP:PORT (default: the administrator's machine)
+    /// Address of the new client, IP, IP:PORT or a name (default: the IP address of the administrator, and a port that
+    /// follows from the number of the new client)
     #[arg(long, value_name = "ADDR")]
     host: Option<Host>,
 }

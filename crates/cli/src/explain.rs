@@ -14,8 +14,8 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 
 /// Describe an error code and what to do about it
 ///
-/// Without a code, lists all of them. `limits` lists the largest values that quorate accepts. `settings` says of each
-/// setting of the cluster how it can change.
+/// Without a code, lists all codes. `limits` lists the largest values that quorate accepts. `settings` says how
+/// each setting can change after the first start of the cluster.
 ///
 /// Examples:
 ///
@@ -47,7 +47,12 @@ impl Explain {
         }
         let wanted = typed.to_uppercase();
         if let Some(code) = Code::ALL.iter().find(|code| code.number() == wanted) {
-            out::line(format!("{code}: {}\n\n{}", code.title(), code.text()));
+            out::line(format!(
+                "{code}: {}\n\n{}\n\nExit status {}.",
+                code.title(),
+                code.text(),
+                code.status()
+            ));
             return Ok(ExitCode::SUCCESS);
         }
         let near = nearest(&wanted, Code::ALL.iter().map(|code| code.number()));
@@ -56,20 +61,23 @@ impl Explain {
     }
 }
 
-/// Returns how each setting of a cluster can change.
+/// Returns how each setting can change.
 fn settings() -> String {
-    let mut text = "How the settings in cluster.toml can change after the first start:\n".to_owned();
+    let mut text = "How settings can change after the first start\n\n\
+                    A setting in node.toml may differ between nodes: change it there, and restart the node.\n\n\
+                    Settings in cluster.toml:\n"
+        .to_owned();
     for (key, change) in changes() {
         let how = match change {
             Change::Ordered(_) => format!("while the cluster runs: quorate set --dir DIR {key} VALUE"),
             Change::Stopped(why) => format!("while all nodes are stopped: {why}"),
-            Change::Fixed(why) => format!("never: {why}"),
+            Change::Fixed(why) => format!("cannot change: {why}"),
             Change::Node => continue,
         };
         text.extend(["\n  ", key, "\n      ", &how]);
     }
-    text + "\n\nWhile all nodes are stopped, change the setting in cluster.toml of every node. A setting in node.toml may\n\
-            differ between nodes: change it, and restart the node."
+    text + "\n\nTo change a setting while all nodes are stopped: stop all nodes, change cluster.toml of every node in\n\
+            the same way, and start the nodes."
 }
 
 /// Returns a page without its markup: each row of a table is a line, with the heads of the later columns.

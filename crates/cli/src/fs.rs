@@ -32,7 +32,7 @@ use crate::{out, values};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Fs {
-    /// The client's directory, made by `quorate init`; for fsck a replica's directory
+    /// Directory of a client that no other program uses; for fsck a replica's directory
     #[arg(long)]
     dir: PathBuf,
     /// Export to use: one of `fs_exports` in cluster.toml. If the export lists networks, the address in the client's

@@ -63,7 +63,7 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("DIR")
                 .required(true)
                 .value_parser(value_parser!(PathBuf))
-                .help("The client's directory, made by `quorate init`"),
+                .help("Directory of a client that no other program uses, such as cluster/client-0"),
         )
         .arg(
             Arg::new("listen")
@@ -95,8 +95,13 @@ fn command(row: &'static GatewayRow) -> Command {
                 .value_name("TIME")
                 .default_value(format!("{}s", row.deadline.as_secs()))
                 .value_parser(values::duration)
-                .help(
-                    "Time to wait for the cluster, such as 500ms or 10s. --help describes what happens then",
+                .help(format!(
+                    "Time to wait for the cluster, such as 500ms or 10s. See `quorate {} --help`",
+                    row.name
+                ))
+                .long_help(
+                    "Time to wait for the cluster, such as 500ms or 10s. The text above the options says what happens \
+                     after this time",
                 ),
         );
     row.options.iter().fold(command, |command, option| command.arg(argument(option)))

@@ -45,7 +45,7 @@ use crate::values;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Kv {
-    /// The client's directory, made by `quorate init`
+    /// Directory of a client that no other program uses
     #[arg(long)]
     dir: PathBuf,
     /// Time to wait for the answer to an operation, such as 500ms or 10s

@@ -37,15 +37,15 @@ pub(crate) struct Init {
     /// Number of Byzantine replicas to tolerate
     #[arg(long, default_value_t = 1)]
     f: u16,
-    /// Addresses of the replicas, IP, IP:PORT or a name. Give one address for each replica, or one for all (default: this
-    /// machine). `init` looks up the address of a name
+    /// Addresses of the replicas, IP, IP:PORT or a name (default: this machine). Give one address for each replica, or
+    /// one for all: they then use its IP address and successive ports. `init` looks up the address of a name
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create. Each gateway and each other client program needs a client of its own
     #[arg(long, default_value_t = 2)]
     clients: u16,
     /// Addresses of the clients, if they do not run on the machines of the replicas. Give one address for each client, or
-    /// one for all
+    /// one for all: they then use its IP address and successive ports
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     client_host: Vec<Host>,
     /// Service to replicate

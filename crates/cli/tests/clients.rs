@@ -166,7 +166,7 @@ fn a_replica_moves_and_nobody_restarts() {
     let (status, text) = command(&cluster, "set", &["client_lanes_max", "2"]);
     assert_eq!(status, Some(0), "{text}");
     for (args, code, what) in [
-        (["set", "window", "4096"], "Q004", "the log and the wait of a replica that rejoins depend on it"),
+        (["set", "window", "4096"], "Q004", "how long a rejoining replica waits before it votes"),
         (["set", "client_lanes_max", "0"], "Q002", "expected lanes of one client, 1 to 65536"),
         (["set", "client_lane_max", "1"], "Q002", "Nearest: client_lanes_max"),
         (["set", "workers", "2"], "Q004", "change it in node.toml of a node, and restart this node"),

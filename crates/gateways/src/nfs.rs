@@ -55,7 +55,8 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             default: "",
             requires: "",
             help: "Use no cluster, and serve a file system from the memory of this process, for measurements. Its files are \
-                   lost when the process stops. --dir is needed for the settings in node.toml and for the log",
+                   lost when the process stops. --dir is still needed: the settings are read from there, and the log of \
+                   --durability is written there",
         },
         OptionRow {
             name: "durability",
@@ -63,8 +64,9 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
             values: &["sync", "async", "memory"],
             default: "memory",
             requires: UNREPLICATED,
-            help: "With --unreplicated: what to write to a log before each answer. memory: nothing. async: the change. sync: \
-                   the change, with fsync. The log is for measurements, and is never read",
+            help: "With --unreplicated: what the gateway writes to the file unreplicated.log before each answer. memory: \
+                   nothing. async: the change. sync: the change, with fsync. The gateway never reads this log, and \
+                   deletes it when it stops",
         },
     ],
     usage: |address| Usage { command: mount_command(address), first: "quorate fs --help".to_owned() },
@@ -84,9 +86,9 @@ const HELP: &str = "Run an NFS gateway
 The gateway is a client of the cluster. It executes each call of an NFS version 3 client as one operation. It has no
 state: you can kill it and restart it, and you can run several gateways.
 
-If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try again
-later\". A change that the gateway could not send to the cluster in this time gets the same answer as a read. A change
-that was sent has no time limit: the gateway answers it when the cluster is available again.
+If the cluster does not answer within the time of --deadline, a mount fails, and a read gets the answer \"try
+again later\". A change gets the same answer if the gateway could not send it to the cluster in this time. A
+change that was sent has no time limit: the gateway answers it when the cluster is available again.
 
 The replicas trust the gateway to name the user of each call. On its own machine, the gateway asks the kernel which user
 has made a connection. Only root and the user of the gateway can act for other users. On another machine, any user can

@@ -113,8 +113,9 @@ The gateway can reply with three errors that Redis does not have:
   -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline. Or the
               gateway could not send the command to the cluster in that time. Or the replicas had no free entry in
               their client table for a further lane of this gateway: `quorate explain Q063`
-  -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
-              Or the command took effect, but its reply was lost, and is too long for the cluster to keep
+  -UNKNOWN    a command that can change data got no answer within the time of --deadline. It may have taken effect,
+              or may do so later. Or the command took effect, but its reply was lost, and is too long for the
+              cluster to keep
   -TOOLARGE   a hash, set or list has too many elements for the command. Nothing was changed
 
 Example:

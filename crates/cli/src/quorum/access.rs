@@ -28,14 +28,16 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Show or change who may read and write registers, while the servers run
 ///
-/// An access list narrows the rules in register.toml. An administrator signs it, and the servers pass it on to each other.
-/// Each list has a number that is higher than that of the list before. A server never goes back to an older list.
+/// An access list narrows the rules in register.toml. An administrator signs it, and the servers pass it on to
+/// each other. Each list has a number that is higher than that of the list before. A server never goes back to an
+/// older list.
 ///
-/// The file cluster.toml names the administrators. By default, these are client-2 and client-3.
+/// The file cluster.toml names the administrators. By default, these are client-2 and client-3. In a cluster with
+/// fewer than four clients, only the last client is an administrator.
 ///
 /// Examples:
 ///
-///   quorate quorum access set config/ --writers client-0
+///   quorate quorum access set "" --writers client-0
 ///   quorate quorum access show
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -67,10 +69,11 @@ enum What {
     ///
     /// Example:
     ///
-    ///   quorate quorum access set config/ --writers client-0,client-1
+    ///   quorate quorum access set "" --writers client-0,client-1
     #[command(verbatim_doc_comment)]
     Set {
-        /// A prefix in the rules of register.toml. If there are no rules, ""
+        /// A prefix that a rule in register.toml names, such as config/. No other is accepted. If register.toml has no
+        /// rules, give "", which stands for all keys
         prefix: String,
         /// Clients that may read: all, none, or names such as client-0,client-1. Clients that may write may read as well,
         /// so to take the right to read from a client, use --writers, too

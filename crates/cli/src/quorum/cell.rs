@@ -304,9 +304,9 @@ impl RunCell {
 
 /// Check the statements of the paper BQS08 in simulation
 ///
-/// The paper compares registers of several protocols. For each statement of the paper, prints whether the statement
-/// holds, the measured values, and the experiment of `quorate bench run` that also checks it. Exit status 1 if a
-/// statement does not hold.
+/// The paper compares registers of several protocols. A shape is a statement of the paper about such a
+/// comparison. For each statement, prints whether it holds, the measured values, and the experiment of `quorate
+/// bench run` that also checks it. Exit status 1 if a statement does not hold.
 ///
 /// Example:
 ///

@@ -74,7 +74,7 @@ enum What {
         /// File to check
         file: PathBuf,
         /// The file `cluster.toml` of the cluster, from a source that you trust
-        #[arg(long, value_name = "FILE")]
+        #[arg(long, value_name = "MEMBERS")]
         members: PathBuf,
     },
 }

@@ -51,7 +51,8 @@ pub(super) struct Init {
     /// Number of Byzantine servers to tolerate: f of 3f + 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(F_MAX)))]
     f: u16,
-    /// Addresses of the servers, IP or IP:PORT. Give one address for each server, or one for all (default: this machine)
+    /// Addresses of the servers, IP, IP:PORT or a name (default: this machine). Give one address for each server, or one
+    /// for all: they then use its IP address and successive ports
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     host: Vec<Host>,
     /// Number of clients to create keys for

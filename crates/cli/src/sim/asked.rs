@@ -75,9 +75,10 @@ pub(super) fn with_settings(report: &str, service: Runs, given: &[String], flags
 /// The list of settings at the end of the help.
 pub(super) fn settings_help() -> String {
     format!(
-        "Settings for --set. Each node.toml describes them. Without --set, all settings are drawn from the seed. With\n\
-         --set, the settings that you do not name have fixed values. Some of these are smaller than the defaults of\n\
-         node.toml: for example, checkpoint_interval is 8, and window is 16.\n\n{}",
+        "Settings for --set. `quorate init` writes a description of each one to node.toml or cluster.toml of a replica.\n\
+         Without --set, all settings are drawn from the seed. With --set, the settings that you do not name have fixed\n\
+         values. Some of these are smaller than the defaults of a real node: for example, checkpoint_interval is 8, and\n\
+         window is 16.\n\n{}",
         protocol_keys()
     )
 }

@@ -20,18 +20,31 @@ pub enum Change {
 /// The settings that all nodes must have alike and that no ordered operation changes.
 const OTHERS: &[(&str, Change)] = &[
     ("service", Change::Fixed("the state belongs to one service")),
-    ("checkpoint_interval", Change::Stopped("the log and the proofs of checkpoints depend on it")),
-    ("window", Change::Stopped("the log and the wait of a replica that rejoins depend on it")),
+    (
+        "checkpoint_interval",
+        Change::Stopped("the log of messages and the proofs of checkpoints depend on it"),
+    ),
+    (
+        "window",
+        Change::Stopped(
+            "the log of messages depends on it, and how long a rejoining replica waits before it votes",
+        ),
+    ),
     ("read_only", Change::Stopped("clients and replicas must agree on what is served without ordering")),
-    ("request_auth", Change::Stopped("replicas check a request before it is ordered")),
+    (
+        "request_auth",
+        Change::Stopped(
+            "replicas check a request before it is ordered, so they could not all change at the same position in the order",
+        ),
+    ),
     ("clients_max", Change::Fixed("it sets the layout of the pages")),
     ("fs_exports", Change::Stopped("gateways read it from cluster.toml, too")),
     ("fs_atime", Change::Stopped("it decides which calls gateways send as reads")),
     ("fs_read_only", Change::Stopped("clients and replicas must agree on what is served without ordering")),
     ("fs_inodes_max", Change::Fixed("it sets the layout of the pages")),
     ("fs_capacity", Change::Fixed("it sets the layout of the pages")),
-    ("fs_quota_bytes", Change::Fixed("a later version will allow it")),
-    ("fs_quota_inodes", Change::Fixed("a later version will allow it")),
+    ("fs_quota_bytes", Change::Fixed("a change is not implemented yet")),
+    ("fs_quota_inodes", Change::Fixed("a change is not implemented yet")),
 ];
 
 /// Returns how the setting with this key changes. None: there is no such setting.
