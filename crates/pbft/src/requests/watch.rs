@@ -193,3 +193,30 @@ impl Watch {
         self.note_odd(last);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::{Cluster, ClusterId};
+
+    use super::*;
+
+    /// TM-8: fast syncs make a slow one forgotten, and so does a minute without any. One that is under way counts.
+    #[test]
+    fn tm8_a_slow_sync_is_forgotten() {
+        let mut watch = Watch::new(&Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32])));
+        let sync = |watch: &mut Watch, from: u64, to: u64| {
+            watch.note_records(true, from * MS);
+            watch.note_durable(to * MS);
+        };
+        sync(&mut watch, 0, 500);
+        assert_eq!(watch.syncs_ns(500 * MS), SYNCS * 500 * MS);
+        assert_eq!(watch.syncs_ns(60_500 * MS), 0, "a minute later");
+        (0..60).for_each(|k| sync(&mut watch, 600 + 10 * k, 601 + 10 * k));
+        assert_eq!(watch.syncs_ns(1_300 * MS), SYNCS * MS);
+        watch.note_records(true, 2_000 * MS);
+        assert_eq!(watch.syncs_ns(3_000 * MS), SYNCS * 1_000 * MS);
+        assert_eq!(watch.syncs_ns(100_000 * MS), watch.patience_max_ns);
+        watch.note_records(false, 100_000 * MS);
+        assert_eq!(watch.syncs_ns(100_000 * MS), 0);
+    }
+}

@@ -433,36 +433,6 @@ fn nd2_a_time_may_be_as_old_as_disks_make_it() {
     }
 }
 
-/// TM-8: fast syncs make a slow one forgotten, and so does a minute without any.
-#[test]
-fn tm8_a_slow_sync_is_forgotten() {
-    let timed = |syncs: u64, rest: u64, wait: u64| {
-        let mut desk = with_a_slow_disk();
-        desk.pass(500);
-        desk.flush();
-        for seq in 2..2 + syncs {
-            desk.disk_is_fast = true;
-            desk.order(seq, c(1), seq, b"x");
-        }
-        let frame = desk.request_frame_with(c(0), 1, b"x", false, true);
-        let batch = desk.batch_of(&[frame]);
-        for from in [R0, R1] {
-            desk.prepare(from, 0, 1, batch.digest());
-            desk.commit(from, 0, 1, batch.digest());
-        }
-        desk.flush();
-        desk.pass(rest);
-        assert!(!suspects(&desk));
-        let frame = desk.request_frame_with(c(2), 1, b"y", false, true);
-        desk.frame(&frame);
-        desk.pass(wait);
-        suspects(&desk)
-    };
-    assert!(!timed(0, 0, 3_000));
-    assert!(timed(30, 0, 500));
-    assert!(timed(0, 60_000, 500));
-}
-
 /// A24: a full window is said at once, and said again before anybody's patience ends.
 #[test]
 fn a24_a_full_window_is_said_again_and_again() {
