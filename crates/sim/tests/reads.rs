@@ -17,7 +17,6 @@ fn run(seed: u64, mutant: Option<u32>) -> Run {
 /// seeds.
 #[test]
 fn px8_a_read_that_ignores_unsettled_writes_is_found_by_the_swarm() {
-    quorate_sim::report::quiet_panics();
     let fails = |seed: &u64| {
         let failure = run(*seed, Some(M167)).failure;
         failure.is_some() && run(*seed, None).failure.is_none()
