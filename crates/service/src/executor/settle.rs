@@ -62,21 +62,15 @@ pub(crate) fn settle<S: Service, P: PageStore>(
     ready: Option<&mut Ready<'_>>,
     replies: &mut Replies,
 ) -> Result<Written, PageFault> {
-    let _ = executor.state.take_trace();
+    executor.state.clear_trace();
     let lanes = executor.begin_request();
     if let Err(fault) = executor.execute_once(seq, index, time_ns, request, ready, replies) {
         executor.undo_request(lanes);
         return Err(fault);
     }
     executor.state.end_request();
-    let trace = executor.state.take_trace();
     let (first, count) = executor.service_pages;
-    let is_ours = |page: &u32| (first..first + count).contains(page);
-    let mut pages: Vec<u32> = trace.pages.into_iter().filter(is_ours).collect();
-    pages.sort_unstable();
-    pages.dedup();
-    let raw = trace.raw.iter().any(is_ours).then_some(Cell::Raw);
-    let cells = pages.into_iter().map(Cell::Page).chain(raw).chain(trace.entries).collect();
+    let cells = executor.state.take_cells(&(first..first + count));
     Ok(Written { cells, has_released: executor.lanes.has_released(lanes) })
 }
 

@@ -1,8 +1,10 @@
 //! What a driver of parallel runs keeps of each unsettled request, and of each unsettled batch.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_wire::{Batch, ClientId, Digest, SeqNum, Timestamp};
+use quorate_wire::batch::Ordered;
+use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 use crate::executor::Ran;
 use crate::parallel::parallelizer::Position;
@@ -10,6 +12,7 @@ use crate::state::cell::{Cell, Seen};
 
 /// A request that was inserted and has not settled.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Inserted {
     pub(super) position: Position,
     pub(super) client: ClientId,
@@ -17,15 +20,25 @@ pub(super) struct Inserted {
     pub(super) digest: Digest,
     pub(super) replier: Option<u16>,
     pub(super) time_ns: u64,
-    pub(super) operation: Vec<u8>,
+    pub(super) operation: Arc<[u8]>,
     /// It takes long.
     pub(super) is_long: bool,
+    /// Its lane was in the client table when the request was inserted.
+    pub(super) has_lane: bool,
     /// The request can run on pages only.
     pub(super) barrier: bool,
     /// Nothing but a wrong rule can give another result at settling: the time is known, and there is room.
     pub(super) is_certain: bool,
     pub(super) cost: u64,
     pub(super) status: Status,
+}
+
+impl Inserted {
+    /// Returns the request as its batch has it.
+    pub(super) fn ordered(&self) -> Ordered<'_> {
+        let &Self { client, timestamp, digest, replier, ref operation, .. } = self;
+        Ordered { client, timestamp, digest, replier, operation }
+    }
 }
 
 /// How far a request has come.
@@ -46,7 +59,8 @@ pub(super) enum Status {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) seq: SeqNum,
-    pub(super) batch: Batch,
+    /// The value that the primary has proposed with it (ND-1).
+    pub(super) choice: Vec<u8>,
     pub(super) requests: u32,
     pub(super) settled: u32,
     pub(super) time_ns: Option<u64>,

@@ -1,5 +1,6 @@
 //! What a driver of parallel runs hands to workers, gets back, says and counts.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -17,7 +18,7 @@ pub struct Job {
     pub(super) ordinal: u64,
     pub(super) generation: u64,
     pub(super) cx: Context,
-    pub(super) operation: Vec<u8>,
+    pub(super) operation: Arc<[u8]>,
     pub(super) is_long: bool,
 }
 

@@ -181,12 +181,17 @@ impl<R: Rules> Parallelizer<R> {
 
     /// Called by a worker: returns the oldest ready request, which is now running. None: the worker waits.
     pub fn next_request(&mut self) -> Option<Position> {
+        self.next_any().map(|(_, position)| position)
+    }
+
+    /// As [`Self::next_request`], with the number of requests that were inserted before it.
+    pub(super) fn next_any(&mut self) -> Option<(Ordinal, Position)> {
         let [long, short] = self.ready.each_ref().map(Ready::peek);
         self.next_of(short.is_some_and(|short| long.is_none_or(|long| short < long)))
     }
 
-    /// As [`Self::next_request`], only of the requests that take long, or only of those that do not.
-    pub(super) fn next_of(&mut self, is_short: bool) -> Option<Position> {
+    /// As [`Self::next_any`], only of the requests that take long, or only of those that do not.
+    pub(super) fn next_of(&mut self, is_short: bool) -> Option<(Ordinal, Position)> {
         let ready = &mut self.ready[usize::from(is_short)];
         let ordinal = ready.peek()?;
         let limit = self.next_checkpoint;
@@ -196,7 +201,7 @@ impl<R: Rules> Parallelizer<R> {
         }
         ready.pop(ordinal);
         node.status = Status::Running;
-        Some(node.position)
+        Some((ordinal, node.position))
     }
 
     /// Called by a worker when the request has run: it no longer blocks others. `buffered` is the number of bytes that

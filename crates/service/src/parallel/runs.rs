@@ -5,6 +5,7 @@
 //! moment of a reply.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
@@ -144,8 +145,9 @@ impl<R: Rules> Runs<R> {
                 digest: request.digest,
                 replier: request.replier,
                 time_ns: self.time_max,
-                operation: operation.to_vec(),
+                operation: operation.into(),
                 is_long,
+                has_lane: settled.is_some(),
                 barrier,
                 is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
                 cost: cost.unwrap_or(0),
@@ -154,13 +156,14 @@ impl<R: Rules> Runs<R> {
             self.lanes.insert(client, last.map_or(request.timestamp, |last| last.max(request.timestamp)));
         }
         let requests = u32::try_from(count).unwrap_or(u32::MAX);
-        self.batches.push_back(Open { seq, batch: batch.clone(), requests, settled: 0, time_ns: None });
+        let choice = batch.choice().to_vec();
+        self.batches.push_back(Open { seq, choice, requests, settled: 0, time_ns: None });
         Ok(())
     }
 
     /// Returns the next job for a worker, if a request is ready.
     pub fn start<S: Service, P: PageStore>(&mut self, executor: &mut Executor<S, P>) -> Option<Job> {
-        self.start_next(executor, Parallelizer::next_request)
+        self.start_next(executor, Parallelizer::next_any)
     }
 
     /// As [`Self::start`], only for requests that take long, or only for those that do not.
@@ -175,14 +178,14 @@ impl<R: Rules> Runs<R> {
     fn start_next<S: Service, P: PageStore>(
         &mut self,
         executor: &mut Executor<S, P>,
-        next: impl Fn(&mut Parallelizer<R>) -> Option<Position>,
+        next: impl Fn(&mut Parallelizer<R>) -> Option<(u64, Position)>,
     ) -> Option<Job> {
-        while let Some(position) = next(&mut self.parallelizer) {
-            let ordinal = self.ordinal(position);
+        while let Some((ordinal, position)) = next(&mut self.parallelizer) {
             let request = &mut self.requests[at(ordinal - self.unsettled.settled())];
-            let may_run = !request.barrier
-                && matches!(settle::lane_timestamp(executor, request.client), Ok(Some(_)))
-                && executor.may_execute(request.client, &request.operation);
+            let is_known = request.has_lane && !self.doubtful.contains(&ordinal)
+                || matches!(settle::lane_timestamp(executor, request.client), Ok(Some(_)));
+            let may_run =
+                !request.barrier && is_known && executor.may_execute(request.client, &request.operation);
             if !may_run {
                 request.status = Status::OnPages;
                 continue;
@@ -202,7 +205,7 @@ impl<R: Rules> Runs<R> {
                 ordinal,
                 generation: self.generation,
                 cx,
-                operation: request.operation.clone(),
+                operation: Arc::clone(&request.operation),
                 is_long: request.is_long,
             });
         }
@@ -297,7 +300,7 @@ impl<R: Rules> Runs<R> {
         let Some(open) = self.batches.front_mut() else { return Ok(None) };
         let time_ns = match open.time_ns {
             Some(time_ns) => time_ns,
-            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, open.batch.choice())?),
+            None => *open.time_ns.insert(settle::open_batch(executor, open.seq, &open.choice)?),
         };
         if open.settled == open.requests {
             let seq = open.seq;
@@ -316,10 +319,8 @@ impl<R: Rules> Runs<R> {
             }
             Status::OnPages => None,
         };
-        let ordered = open.batch.requests().nth(at(u64::from(open.settled)));
-        let Some(ordered) = ordered else { unreachable!("a batch has its requests") };
         let place = (open.seq, open.settled, time_ns);
-        let written = settle::settle(executor, place, &ordered, ready.as_mut(), replies)?;
+        let written = settle::settle(executor, place, &request.ordered(), ready.as_mut(), replies)?;
         let is_applied = ready.is_some_and(|ready| ready.is_applied());
         open.settled += 1;
         if written.has_released {
@@ -486,12 +487,6 @@ impl<R: Rules> Runs<R> {
     #[cfg(test)]
     pub(super) fn versions(&self) -> usize {
         self.unsettled.len()
-    }
-
-    fn ordinal(&self, position: Position) -> u64 {
-        let found = self.requests.binary_search_by_key(&position, |request| request.position);
-        let Ok(found) = found else { unreachable!("a request that is issued is unsettled") };
-        self.unsettled.settled() + u64::try_from(found).unwrap_or(u64::MAX)
     }
 }
 

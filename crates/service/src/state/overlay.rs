@@ -5,6 +5,7 @@
 //! to the pool. A refused operation inside a batch is undone from a log of the bytes it overwrote.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::page::{Page, PageFault, PageStore, Pool};
 use crate::state::cell::Cell;
@@ -39,7 +40,7 @@ struct Mark {
     bytes: usize,
 }
 
-/// The cells that were written since the trace was taken last.
+/// The cells that were written since the trace was cleared.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     /// What is written now is written by a tree, or is a sum.
@@ -74,12 +75,27 @@ impl Overlay {
         self.trace = is_on.then(Trace::default);
     }
 
-    /// Returns the cells that were written since this was called last.
-    pub(crate) fn take_trace(&mut self) -> Trace {
-        self.trace.as_mut().map(core::mem::take).unwrap_or_default()
+    /// Forgets the cells that were written so far.
+    pub(crate) fn clear_trace(&mut self) {
+        if let Some(Trace { is_inside, pages, raw, entries }) = &mut self.trace {
+            *is_inside = false;
+            pages.clear();
+            raw.clear();
+            entries.clear();
+        }
     }
 
-    /// Returns the cells that were written since the trace was taken last.
+    /// Takes the cells that were written since the trace was cleared. Of pages, only these count.
+    pub(crate) fn take_cells(&mut self, of: &Range<u32>) -> Vec<Cell> {
+        let Some(Trace { pages, raw, entries, .. }) = &mut self.trace else { return Vec::new() };
+        pages.retain(|page| of.contains(page));
+        pages.sort_unstable();
+        pages.dedup();
+        let raw = raw.iter().any(|page| of.contains(page)).then_some(Cell::Raw);
+        pages.drain(..).map(Cell::Page).chain(raw).chain(entries.drain(..)).collect()
+    }
+
+    /// Returns the cells that were written since the trace was cleared.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.trace.as_ref()
     }

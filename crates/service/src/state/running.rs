@@ -1,8 +1,12 @@
 //! The running batch: its requests and operations, and what of them is undone.
 
+use alloc::vec::Vec;
+use core::ops::Range;
+
 use super::State;
 use super::overlay::Trace;
 use crate::page::PageStore;
+use crate::state::cell::Cell;
 
 impl<P: PageStore> State<P> {
     /// Begins to trace the cells that are written, or ends it.
@@ -10,12 +14,17 @@ impl<P: PageStore> State<P> {
         self.overlay.set_tracing(is_on);
     }
 
-    /// Returns the cells that were written since this was called last.
-    pub(crate) fn take_trace(&mut self) -> Trace {
-        self.overlay.take_trace()
+    /// Forgets the cells that were written so far.
+    pub(crate) fn clear_trace(&mut self) {
+        self.overlay.clear_trace();
     }
 
-    /// Returns the cells that were written since the trace was taken last.
+    /// Takes the cells that were written since the trace was cleared. Of pages, only these count.
+    pub(crate) fn take_cells(&mut self, of: &Range<u32>) -> Vec<Cell> {
+        self.overlay.take_cells(of)
+    }
+
+    /// Returns the cells that were written since the trace was cleared.
     pub(crate) fn trace(&self) -> Option<&Trace> {
         self.overlay.trace()
     }
