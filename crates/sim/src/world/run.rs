@@ -46,6 +46,7 @@ impl<A: App> World<A> {
         let host = &mut self.hosts[h];
         process.disk_mut().pour(&mut host.disk, host.correct);
         let mut jobs = Vec::new();
+        // A job that waits for a worker begins with the others: the seed decides in any case when it reads.
         while let Some(job) = process.take_job() {
             let course = self.work.course();
             jobs.push((host.life_of.jobs.begin(job, course.panics), course));
