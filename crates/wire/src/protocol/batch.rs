@@ -148,6 +148,8 @@ pub struct Batch {
     separate: Vec<Digest>,
     /// The bodies of the separate requests that are here, in their order.
     bodies: Vec<Option<Body>>,
+    /// The number of those that are not here.
+    lacking: usize,
     choice: ([u8; 16], u8),
 }
 
@@ -214,17 +216,32 @@ impl Batch {
 
     /// Returns the digests of separate requests whose bodies are missing.
     pub fn missing(&self) -> impl Iterator<Item = &Digest> {
-        self.separate.iter().zip(&self.bodies).filter(|(_, body)| body.is_none()).map(|(digest, _)| digest)
+        let all = self.separate.iter().zip(&self.bodies);
+        all.filter(|(_, body)| body.is_none()).map(|(digest, _)| digest).take(self.lacking)
     }
 
     /// Returns whether every separate request's body is here.
     pub fn is_complete(&self) -> bool {
-        self.bodies.iter().all(Option::is_some)
+        self.lacking == 0
     }
 
     /// Returns the bodies of the separate requests that are here.
     pub fn bodies(&self) -> impl Iterator<Item = &Body> {
         self.bodies.iter().flatten()
+    }
+
+    /// Returns the digest of each separate request, with its body if that is here.
+    pub fn separate_bodies(&self) -> impl Iterator<Item = (&Digest, Option<&Body>)> {
+        self.separate.iter().zip(self.bodies.iter().map(Option::as_ref))
+    }
+
+    /// Keeps the bodies of missing separate requests that `held` returns.
+    pub fn complete(&mut self, held: impl Fn(&Digest) -> Option<Body>) {
+        for (digest, place) in self.separate.iter().zip(&mut self.bodies).filter(|(_, place)| place.is_none())
+        {
+            *place = held(digest);
+            self.lacking -= usize::from(place.is_some());
+        }
     }
 
     /// Keeps `body` where a separate request with its digest is missing. Returns whether one was.
@@ -233,6 +250,7 @@ impl Batch {
         for (digest, place) in self.separate.iter().zip(&mut self.bodies) {
             if *digest == body.digest && place.is_none() {
                 *place = Some(body.clone());
+                self.lacking -= 1;
                 used = true;
             }
         }
@@ -281,6 +299,7 @@ impl Batch {
         self.inlined.clear();
         self.separate.clear();
         self.bodies.clear();
+        self.lacking = 0;
         self.choice = ([0; 16], 0);
     }
 
@@ -344,6 +363,7 @@ impl Batch {
     pub fn push_separate(&mut self, digest: Digest, body: Option<Body>) {
         self.bytes.extend_from_slice(&digest.0);
         self.separate.push(digest);
+        self.lacking += usize::from(body.is_none());
         self.bodies.push(body);
     }
 

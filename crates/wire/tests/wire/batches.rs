@@ -43,6 +43,13 @@ fn a_batch_is_complete_when_every_body_is_here() {
     batch.seal(&domains, b"choice");
     assert_eq!(batch.missing().collect::<Vec<_>>(), [&b.digest]);
     assert!(!batch.is_complete());
+    let mut other = batch.clone();
+    other.complete(|digest| (*digest == b.digest).then(|| b.clone()));
+    assert!(other.is_complete() && other.missing().next().is_none());
+    assert_eq!(
+        other.separate_bodies().map(|(_, body)| body.map(|b| b.digest)).collect::<Vec<_>>(),
+        [Some(b.digest), Some(c.digest)]
+    );
     assert!(!batch.supply(&a), "it is not asked for");
     assert!(batch.supply(&b));
     assert!(!batch.supply(&b), "it is here already");
