@@ -509,7 +509,9 @@ impl BatchPool {
         let Some(room) = Arc::get_mut(&mut batch) else { unreachable!("just seen to be the only holder") };
         room.clear();
         let filled = fill(room);
-        if batch.bytes.capacity() <= crate::envelope::frame::PACKED_BYTES_MAX {
+        // A batch that waits here to be used again keeps its buffers. It must not keep the requests that came apart from it.
+        let is_small = batch.bytes.capacity() <= crate::envelope::frame::PACKED_BYTES_MAX;
+        if is_small && batch.bodies().next().is_none() {
             self.batches.push_back(batch.clone());
         }
         filled.map(|()| batch)

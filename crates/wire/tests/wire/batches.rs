@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorate_wire::batch::{Batch, Body, StoredRequest};
+use quorate_wire::batch::{Batch, BatchPool, Body, StoredRequest};
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Kind, Request, encode_pre_prepare, pre_prepare_bytes_besides};
@@ -61,6 +61,21 @@ fn a_batch_is_complete_when_every_body_is_here() {
     let other_order = [b.digest, a.digest, c.digest];
     assert_ne!(batch.digest(), domains.batch(other_order.iter(), b"choice"));
     assert_ne!(batch.digest(), domains.batch(order.iter(), b"choicf"));
+}
+
+/// A batch that is not used any more keeps no long request in memory.
+#[test]
+fn a_pool_of_batches_keeps_no_bodies() {
+    let mut world = World::new();
+    let body = stored(&mut world, 1, b"long");
+    let mut pool = BatchPool::new(8);
+    let batch = pool.fill(|batch| -> Result<(), ()> {
+        batch.push_separate(body.digest, Some(body.clone()));
+        Ok(())
+    });
+    assert_eq!(Arc::strong_count(&body), 2);
+    drop(batch);
+    assert_eq!(Arc::strong_count(&body), 1);
 }
 
 /// The digest is of the requests, not of how they travel: so a primary that has to send one apart
