@@ -219,7 +219,7 @@ pub(crate) fn fuzz(args: &[String]) -> Result<()> {
 /// Each target for a few seconds, as built for the tests: enough to see that it runs, and that
 /// nothing is found at once.
 fn fuzz_smoke() -> Result<()> {
-    run(built("--bin", "quorate-fuzz")?.args(["--seconds", "10"]))
+    run(built("--bin", "quorate-fuzz")?.args(["--seconds", "4"]))
 }
 
 /// The file system through the NFS client of a Linux kernel: a program of its own.

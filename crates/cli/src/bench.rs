@@ -61,8 +61,8 @@ struct List {
 
 /// Run an experiment, or all of them
 ///
-/// Exit status 1 if a statement of the paper does not hold. Results are valid only on an idle machine. Therefore the
-/// output says how much of the machine other programs used.
+/// Exit status 1 if a statement of the paper does not hold or cannot be judged. Results are valid only on an idle
+/// machine. Therefore the output says how much of the machine other programs used.
 ///
 /// `all` writes the result of each experiment to NAME.json. If you stop it, run it again to continue: it skips the
 /// experiments that have a result. If an earlier result was measured with --quick, `all` without --quick measures it
@@ -99,9 +99,9 @@ struct RunBench {
     /// With --links: the delay of each message between two emulated machines. Needs netem in the kernel
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     delay: u32,
-    /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. Default: bqs-x1
-    /// makes signatures of all three kinds. The other experiments make and check no signatures. Instead, the process
-    /// waits for as long as a machine of 2006 needed for this
+    /// Only for experiments on registers (bqs-*) that run on sockets: make signatures of this kind. Without this
+    /// option, bqs-x1 makes signatures of all three kinds, and the other experiments make none. Instead of making or
+    /// checking a signature, a client or server of these experiments waits for as long as a machine of 2006 needed
     #[arg(long, value_enum)]
     crypto: Option<Crypto>,
     /// Write the same JSON as --json to NAME.json in this directory [default for `all`: bench-results]

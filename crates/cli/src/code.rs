@@ -65,9 +65,9 @@ codes! {
         "A settings key is unknown or missing. The error names the nearest existing key. For a node, the keys are in\n\
          node.toml and cluster.toml, where `quorate init` writes each one with a description. For a simulation, they\n\
          are listed by `quorate sim run --help`. Unknown keys are never ignored. Status 2.";
-    Absent = "Q010": "not found in this run",
-        "The run has no such step, replica or request. The step may come after the last one of the run. Check the\n\
-         number, or replay the run without the filter. Status 2.";
+    Absent = "Q010": "the run has no such step, replica or request",
+        "`quorate sim replay` shows the step, replica or request that --from, --show or --request names. The run does not\n\
+         have it. A step may come after the last one of the run. Check the number, or omit the flag. Status 2.";
     Output = "Q011": "cannot write output",
         "The command cannot write its output or its results. The error names the file and the cause. Check its\n\
          permissions and the free disk space. Status 1.";

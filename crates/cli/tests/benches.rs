@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use serde_json::Value;
 
@@ -105,20 +107,31 @@ fn check_cell(name: &str, row: &Value) {
     assert!(cell["messages"].as_f64().unwrap() > 1.0, "{name}: {row}");
 }
 
+fn run_one(dir: &Dir, name: &str) {
+    let file = dir.join(&format!("{name}.json"));
+    let output = quorate(&["bench", "run", name, "--tiny", "--json", &file, "--plot", &dir.join("plots")]);
+    let says = String::from_utf8_lossy(&output.stderr);
+    // 1: a statement does not hold, which is of no account here. An experiment that fails leaves no file.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{name}: {says}");
+    let text = fs::read_to_string(&file).unwrap_or_else(|_| unreachable!("{name}: {says}"));
+    check(name, &serde_json::from_str(&text).unwrap());
+}
+
 #[test]
 fn every_experiment_runs_and_reports() {
     let dir = Dir::new("benches");
     let names = names();
-    for name in &names {
-        let file = dir.join(&format!("{name}.json"));
-        let output =
-            quorate(&["bench", "run", name, "--tiny", "--json", &file, "--plot", &dir.join("plots")]);
-        let says = String::from_utf8_lossy(&output.stderr);
-        // 1: a statement does not hold, which is of no account here. An experiment that fails leaves no file.
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{name}: {says}");
-        let text = fs::read_to_string(&file).unwrap_or_else(|_| unreachable!("{name}: {says}"));
-        check(name, &serde_json::from_str(&text).unwrap());
-    }
+    // Two at a time: most of the time, an experiment waits.
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            run_one(&dir, name);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(run);
+        run();
+    });
     let plots = fs::read_dir(dir.join("plots")).unwrap().flatten();
     let mut ends = [0, 0];
     for path in plots.map(|entry| entry.path()) {

@@ -13,7 +13,7 @@
     reason = "a bench may panic, and its figures are rounded"
 )]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/fs/support/mod.rs"]
 mod support;
 
 use support::{Bench, H};

@@ -105,14 +105,14 @@ const HELP: &str = "Run a RESP gateway for Redis clients
 The gateway is a client of the cluster. A faulty gateway can give wrong answers to its users. So run a separate gateway
 on each machine whose programs use the cluster.
 
-The gateway has the commands of Redis for strings, hashes, sets and expiry. It also has transactions, scans and 16
-databases. docs/redis.md lists the commands and limits.
+The gateway has the commands of Redis for strings, hashes, sets, lists and expiry. It also has transactions, scans and
+16 databases. docs/redis.md lists the commands and limits.
 
 The gateway can reply with three errors that Redis does not have:
 
   -TRYAGAIN   nothing was changed. A command that only reads got no answer within the time of --deadline. Or the
-              gateway could not send the command to the cluster in that time. Or the replicas had no free entry for
-              this gateway in their client table: `quorate explain Q063`
+              gateway could not send the command to the cluster in that time. Or the replicas had no free entry in
+              their client table for a further lane of this gateway: `quorate explain Q063`
   -UNKNOWN    a command that can change data got no answer in that time: it may have taken effect, or may do so later.
               Or the command took effect, but its reply was lost, and is too long for the cluster to keep
   -TOOLARGE   a hash, set or list has too many elements for the command. Nothing was changed

@@ -196,6 +196,8 @@ impl Replica {
             Input::Unreadable => self.on_unreadable(now, out),
             Input::BurstEnd => self.on_burst_end(now, out),
         }
+        let records_wait = !self.promises.is_durable(self.promises.last());
+        self.watch.note_records(records_wait, now.mono_ns);
         // Last of all: it may lead into another view.
         while self.lives.take_news() {
             self.look_at_lives(now, out);

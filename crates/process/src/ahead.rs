@@ -151,6 +151,15 @@ impl Ahead {
         None
     }
 
+    /// Returns the agreed time at which a read may be executed now. None: it waits (PX-8).
+    pub(crate) fn time_of_read<S: Service, P: PageStore>(
+        &mut self,
+        executor: &Executor<S, P>,
+        operation: &[u8],
+    ) -> Option<u64> {
+        self.runs.time_of_read(executor, operation)
+    }
+
     /// Takes a task that the settled batches are no longer in front of.
     pub(crate) fn take_due(&mut self) -> Option<Task<Check>> {
         let (after, _) = self.behind.front()?;
@@ -280,7 +289,8 @@ impl Ahead {
 
     /// Returns what a statement says of these counts.
     pub(crate) fn says(&self, counted: &Counters) -> WorkerStats {
-        let Counters { runs, again, on_pages, early, starts, at_once, most, parked, wrong_rules } = *counted;
+        let Counters { runs, again, on_pages, early, starts, at_once, most, parked, wrong_rules, .. } =
+            *counted;
         let workers = u64::try_from(self.workers).unwrap_or(u64::MAX);
         WorkerStats { workers, starts, at_once, most, runs, again, on_pages, early, parked, wrong_rules }
     }

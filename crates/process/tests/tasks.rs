@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorate_pbft::config::{Config, Durability};
-use quorate_pbft::step::{Action, Actions, Input, Lsn, Now};
+use quorate_pbft::step::{Action, Actions, Input, Lsn, Now, Ticket};
 use quorate_pbft::{Replica, Resume};
 use quorate_process::{
     Core, Directory, DiskQueue, Event, Execution, Observer, Pages, Parallel, Process, Store, Transport,
@@ -17,8 +17,10 @@ use quorate_service::kv::{Kv, Operation};
 use quorate_service::page::{Memory, PageFault, PageStore};
 use quorate_service::parallel::{Counters, EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
+use quorate_wire::batch::StoredRequest;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::message::{Proof, Request, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door};
 
@@ -116,13 +118,13 @@ impl Core for Silent {
             Input::Fetched { seq, lives, .. } => {
                 self.inputs.push(format!("fetched {}, lives {}", seq.0, lives.is_some()));
             }
+            Input::Read { ticket, .. } => self.inputs.push(format!("read {}", ticket.0)),
+            Input::Checkpointed { seq, .. } => self.inputs.push(format!("checkpointed {}", seq.0)),
             Input::Cached { reply, .. } => self.inputs.push(format!("cached {}", reply.is_some())),
             Input::Start
             | Input::Message(_)
             | Input::Timer(_)
             | Input::SignatureChecked { .. }
-            | Input::Read { .. }
-            | Input::Checkpointed { .. }
             | Input::Durable(_)
             | Input::Kept { .. }
             | Input::Unreadable
@@ -252,6 +254,25 @@ impl Bench {
         self.ask(Action::Execute { seq: SeqNum(seq), batch: Arc::new(batch), tentative: false });
     }
 
+    /// A read of a client.
+    fn ask_read(&mut self, ticket: u64, key: &[u8]) {
+        let mut operation = Vec::new();
+        Operation::Get { key }.encode(&mut operation);
+        let request = Request {
+            client: ClientId::new(3, 0),
+            timestamp: Timestamp(ticket),
+            digest: Digest::ZERO,
+            flags: RequestFlags::default(),
+            replier: None,
+            operation: &operation,
+            operation_at: 0,
+            frame: &operation,
+            proof: Proof::Mac,
+        };
+        let request = Arc::new(StoredRequest::new(&request));
+        self.ask(Action::Read { ticket: Ticket(ticket), request });
+    }
+
     /// Everything that may leave leaves, and time passes.
     fn pass(&mut self, ns: u64) {
         self.process.flush(self.now, &mut Nowhere, &mut self.watch);
@@ -356,6 +377,29 @@ fn batches_settle_when_there_is_room_for_their_pages() {
     assert_eq!(bench.process.due(), 0);
     bench.pass(MS);
     assert_eq!(bench.inputs().last().unwrap(), "executed 2");
+}
+
+/// PX-8: a read that depends on no unsettled request is executed at once, also while a checkpoint waits for the requests. One
+/// that depends on a request to which a reply has left sees what that request has written.
+#[test]
+fn px8_a_read_waits_for_its_own_key_only() {
+    let mut bench = Bench::with_workers(false);
+    bench.order_of(1, &[(1, 1, &put(b"a")), (2, 1, &put(b"b"))]);
+    bench.pass(MS);
+    bench.order_of(2, &[(1, 2, &put(b"long")), (2, 2, &put(b"a"))]);
+    bench.pass(MS);
+    let long = bench.process.take_job().unwrap();
+    assert_eq!(bench.work(), 1);
+    bench.ask(Action::Checkpoint { seq: SeqNum(2) });
+    for (ticket, key) in [(7, b"a"), (8, b"b")] {
+        bench.ask_read(ticket, key);
+    }
+    bench.pass(MS);
+    assert_eq!(bench.inputs()[1..], ["replied 2 to 2", "read 8"]);
+    let done = bench.process.run_job(&long);
+    bench.event(Event::Ran(done));
+    bench.pass(MS);
+    assert_eq!(bench.inputs()[3..], ["replied 2 to 1", "executed 2", "checkpointed 2", "read 7"]);
 }
 
 /// PX-E: while nothing is unsettled, a batch of short operations is executed on pages, without a job. Behind a batch

@@ -259,7 +259,6 @@ impl Status {
 #[cfg(feature = "sim")]
 impl Sim {
     fn run<F: Family>(&self) -> ProgramResult {
-        quorate_sim::report::quiet_panics();
         let (first, count) = self.seed.map_or((1, self.seeds), |seed| (seed, 1));
         let began = Instant::now();
         let seeds = first..first.saturating_add(count);

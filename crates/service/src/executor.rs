@@ -169,6 +169,17 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// reply's digest. The request is its client, its timestamp and its digest. None: it needs to be ordered (RO-1).
     pub fn read(
         &self,
+        whose: (ClientId, Timestamp, &Digest),
+        operation: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Digest> {
+        self.read_at(self.time_ns(), whose, operation, out)
+    }
+
+    /// As [`Self::read`], with this agreed time, which may be that of a later batch (PX-8).
+    pub fn read_at(
+        &self,
+        time_ns: u64,
         (client, timestamp, request): (ClientId, Timestamp, &Digest),
         operation: &[u8],
         out: &mut Vec<u8>,
@@ -189,14 +200,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             self.table().encode(out);
             return Some(self.domains.reply(client.0, timestamp.0, request, out));
         }
-        let cx = Context {
-            client,
-            timestamp,
-            seq: self.last_executed,
-            index: 0,
-            time_ns: self.lanes.time_ns(),
-            read_only: true,
-        };
+        let cx = Context { client, timestamp, seq: self.last_executed, index: 0, time_ns, read_only: true };
         let mut view = self.state.committed(self.service_pages);
         let done = self.service.execute(cx, operation, &mut view, out);
         let answered = matches!(done, Ok(()) | Err(Stop::Refused)) && out.len() <= RESULT_BYTES_MAX;
@@ -218,7 +222,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Returns the last agreed time of the committed state.
-    pub(crate) fn time_ns(&self) -> u64 {
+    pub fn time_ns(&self) -> u64 {
         self.lanes.time_ns()
     }
 

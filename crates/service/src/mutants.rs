@@ -23,6 +23,8 @@ pub const M108: u32 = 108;
 pub const M109: u32 = 109;
 /// A question with a large number ends all others.
 pub const M110: u32 = 110;
+/// A read does not wait for unsettled requests on which it depends.
+pub const M167: u32 = 167;
 
 #[cfg(feature = "mutants")]
 mod switch {

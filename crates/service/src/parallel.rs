@@ -6,11 +6,14 @@
 //! | rules: parser, OCM, AAF, OACM | [`rules`] | [CBASE04 §5.2] |
 //! | engines: how dependencies are found | [`engine`] | spec §17.4 |
 //! | runs on cells, replies that leave early, settling in order | [`runs`], [`job`] | spec §17.0 |
+//! | reads beside unsettled requests | `reads` | PX-8 |
 
 pub mod engine;
 mod groups;
+mod inserted;
 pub mod job;
 pub mod parallelizer;
+mod reads;
 pub mod rules;
 pub mod runs;
 #[cfg(test)]

@@ -11,7 +11,6 @@ fn main() {
     let n = u16::try_from(args.get(2).copied().unwrap_or(4)).unwrap_or(4);
     let lines = usize::try_from(args.get(3).copied().unwrap_or(0)).unwrap_or(0);
     let Ok(cluster) = Cluster::new(n, (n - 1) / 3) else { return };
-    quorate_sim::report::quiet_panics();
     // Small logs without disks: what a replica forgets, and how it comes back, matters most there.
     let small = Config {
         checkpoint_interval: 4,

@@ -9,7 +9,6 @@ fn main() {
     let (first, count) = (args.first().copied().unwrap_or(1), args.get(1).copied().unwrap_or(1000));
     let some = args.get(2..).unwrap_or_default();
     let Ok(cluster) = Cluster::new(4, 1) else { return };
-    quorate_sim::report::quiet_panics();
     let ask =
         Ask { cluster, config: None, batches: 200, steps: 400_000, lines: 0, workers: None, plain: false };
     for (id, name, _) in mutants::LIST.iter().filter(|(id, ..)| mutants::STORAGE.contains(id)) {

@@ -7,7 +7,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a liar looks for some of many kinds")]
 
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_pbft::step::{Action, Actions, Form, Input, Lsn, Now, Recipient};
 use quorate_pbft::{Config, Replica};
@@ -334,7 +333,7 @@ impl Core for Lying {
         // Others may have committed what this primary proposed behind its replica's back. That replica is
         // right to stop: it would be a failure only if a correct one did.
         let replica = &mut self.replica;
-        let stepped = catch_unwind(AssertUnwindSafe(|| replica.step(now, input, &mut truth)));
+        let stepped = crate::panics::catch(|| replica.step(now, input, &mut truth));
         if stepped.is_err() {
             self.dead = true;
             return;

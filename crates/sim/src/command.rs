@@ -9,7 +9,7 @@ use quorate_wire::{ClientId, Cluster, Timestamp};
 use serde_json::{Value, json};
 
 use crate::pool;
-use crate::report::{self, Failure};
+use crate::report::Failure;
 use crate::scenario::{self, Scenario};
 use crate::summary::Counters;
 use crate::swarm;
@@ -231,7 +231,6 @@ pub fn run(
     mut told: impl FnMut(&Summary, Option<&Failure>),
 ) -> Result<Summary, Refused> {
     let plays = plays(options)?;
-    report::quiet_panics();
     let started = Instant::now();
     let mut summary = Summary::default();
     let mut hasher = blake3::Hasher::new();
@@ -431,7 +430,6 @@ pub struct Replay {
 
 /// Runs a seed again and returns what was asked for.
 pub fn replay(options: &ReplayOptions) -> Result<Replay, Refused> {
-    report::quiet_panics();
     let replay = match &options.scenario {
         None => {
             let cluster = cluster(options.n.unwrap_or(4), options.f)?;

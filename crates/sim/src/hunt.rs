@@ -60,7 +60,6 @@ pub struct Hunt {
 /// fail: the same scenario with other seeds, or several seeds of the swarm. Before such a run counts, the hunt searches
 /// all scenarios for a run that a checker stops.
 pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
-    report::quiet_panics();
     let (mut cpu_ns, mut seeds, mut scenarios, mut stuck) = (0, 0, 0, 0);
     let mut found = None;
     for (play, seed) in plays(from) {

@@ -24,6 +24,7 @@ pub mod hunt;
 pub mod lanes;
 pub mod network;
 mod orders;
+mod panics;
 pub mod pool;
 mod queue;
 pub mod recording;

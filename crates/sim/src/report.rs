@@ -1,6 +1,5 @@
 //! The report of a failure: the rule, the seed, and the command that reproduces it (style §12).
 
-use std::cell::RefCell;
 use std::fmt;
 
 use quorate_wire::{Cluster, ReplicaId};
@@ -89,21 +88,4 @@ impl fmt::Display for Failure {
         let shown = if shown.is_empty() { "all".to_owned() } else { shown.join(",") };
         write!(f, "  state:   quorate sim replay {what}{size} --at {step} --show {shown}")
     }
-}
-
-thread_local! {
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Records panics instead of printing them: they are reported with the seed.
-pub fn quiet_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
-        PLACE.with(|slot| *slot.borrow_mut() = place);
-    }));
-}
-
-/// Returns where this thread last panicked.
-pub(crate) fn take_panic_place() -> Option<String> {
-    PLACE.with(|slot| slot.borrow_mut().take())
 }

@@ -25,16 +25,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_wire::{Cluster, ReplicaId};
 use serde_json::{Value, json};
 
 use crate::app::KvApp;
+use crate::panics;
 use crate::report::{Failure, Rule};
 use crate::setup::Setup;
 use crate::summary::Counters;
-use crate::swarm;
 use crate::trace::Line;
 use crate::world::World;
 use crate::world::evidence::Evidence;
@@ -193,12 +192,12 @@ pub fn run_watched(
     }
     world.evidence = Some(evidence);
     let mut stage = Stage::new(world);
-    let ended = catch_unwind(AssertUnwindSafe(|| {
+    let ended = panics::catch(|| {
         scenario.tell(&mut stage)?;
         stage.heal_and_finish()?;
         let (view, most) = (stage.view(), scenario.most_views(cluster));
         stage.require(view <= most, format!("it has come to view {view}, and view {most} should do"))
-    }));
+    });
     let (mut world, noted) = stage.leave();
     let provoked = provoked(scenario, &world, &noted);
     let missed = || {
@@ -208,7 +207,7 @@ pub fn run_watched(
     let rule = match ended {
         Ok(Ok(())) => missed(),
         Ok(Err(rule)) => Some(rule),
-        Err(panic) => Some(Rule::Panic(swarm::panic_text(panic.as_ref()))),
+        Err(panic) => Some(Rule::Panic(panic)),
     };
     let step = world.step_count();
     let failure = rule.map(|rule| Failure {

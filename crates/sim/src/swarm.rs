@@ -7,8 +7,6 @@
 //! 3. Clients send no new requests: every outstanding request has to finish and all correct replicas have to reach
 //!    one view within a limit of simulated time, or the run is stuck.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use quorate_pbft::Config;
 use quorate_pbft::config::MS;
 use quorate_wire::Cluster;
@@ -16,6 +14,7 @@ use quorate_wire::Cluster;
 use crate::app::{App, KvApp, NullApp};
 use crate::checker::Violation;
 use crate::checker::progress::{self, Stuck};
+use crate::panics;
 use crate::report::{Failure, Rule};
 use crate::rng::{Concern, Rng};
 use crate::summary::Counters;
@@ -133,11 +132,11 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
     if ask.lines > 0 {
         world.watch(if ask.lines == usize::MAX { 0 } else { ask.lines });
     }
-    let ended = catch_unwind(AssertUnwindSafe(|| drive(&mut world, &mut weather, load, ask)));
+    let ended = panics::catch(|| drive(&mut world, &mut weather, load, ask));
     let rule = match ended {
         Ok(Ok(())) => None,
         Ok(Err(rule)) => Some(rule),
-        Err(panic) => Some(Rule::Panic(panic_text(panic.as_ref()))),
+        Err(panic) => Some(Rule::Panic(panic)),
     };
     let states = if ask.lines > 0 { world.states() } else { Vec::new() };
     let failure = rule.map(|rule| Failure {
@@ -158,16 +157,6 @@ fn run_app<A: App>(app: A, seed: u64, ask: &Ask<'_>, rng: &mut Rng) -> Run {
         lines: world.take_lines(),
         names: world.names(),
         states,
-    }
-}
-
-/// Returns what a panic said, and where.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    let text = said.unwrap_or("panicked").to_owned();
-    match crate::report::take_panic_place() {
-        Some(place) => format!("{text} at {place}"),
-        None => text,
     }
 }
 

@@ -1,5 +1,5 @@
 //! A citation `[OSDI99 §4.2]` has its key and its section in `docs/papers.md`; a rule such as
-//! `PP-3` stands in `docs/rules.md`.
+//! `PP-3` stands in `docs/rules.md` or a page under `docs/rules`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,9 @@ use crate::tree::{Tree, extension};
 
 /// The document with the keys.
 const PAPERS: &str = "docs/papers.md";
-/// The document with the rules.
+/// The first page of the rules. The others are in the directory of the same name.
 const RULES: &str = "docs/rules.md";
+const MORE_RULES: &str = "docs/rules/";
 
 /// Finds citations of papers that are not listed, and of sections that a listed one does not have.
 pub(super) fn papers(tree: &Tree) -> Vec<Finding> {
@@ -39,10 +40,14 @@ pub(super) fn papers(tree: &Tree) -> Vec<Finding> {
 
 /// Finds rules, and sections of the rules (`spec §5.4`), that are cited and not there.
 pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
-    let page = tree.get(RULES).unwrap_or_default();
+    let is_page = |path: &str| path == RULES || path.starts_with(MORE_RULES);
+    let pages: Vec<&str> = tree.files().filter(|(path, _)| is_page(path)).map(|(_, text)| text).collect();
+    let lines = pages.iter().flat_map(|page| page.lines());
     let headings: BTreeSet<&str> =
-        page.lines().filter_map(|line| line.strip_prefix("## ")?.split(' ').next()).collect();
-    let known: BTreeSet<&str> = markdown::rows(page)
+        lines.filter_map(|line| line.strip_prefix("## ")?.split(' ').next()).collect();
+    let known: BTreeSet<&str> = pages
+        .iter()
+        .flat_map(|page| markdown::rows(page))
         .filter_map(|(_, cells)| cells.first().copied())
         .filter(|id| is_rule(id))
         .collect();
@@ -52,12 +57,12 @@ pub(super) fn rules(tree: &Tree) -> Vec<Finding> {
         for (at, id) in rule_ids(text) {
             let family = id.split('-').next().unwrap_or_default();
             if families.contains(family) && !known.contains(id) {
-                found.push(Finding::new(path, line_of(text, at), format!("{id} is not in {RULES}")));
+                found.push(Finding::new(path, line_of(text, at), format!("{id} is not in the rules")));
             }
         }
         for (at, section) in spec_sections(text) {
             if !section.is_empty() && !headings.contains(section) {
-                found.push(Finding::new(path, line_of(text, at), format!("{RULES} has no §{section}")));
+                found.push(Finding::new(path, line_of(text, at), format!("the rules have no §{section}")));
             }
         }
     });
@@ -206,10 +211,11 @@ mod tests {
     #[test]
     fn a_rule_that_is_not_listed_is_found() {
         let listed = "## 5.4 Accepting\n| Rule | Says |\n|---|---|\n| PP-3 | one digest |\n";
-        let tree =
-            Tree::of(&[(RULES, listed), ("a.rs", "// PP-3, PP-4, SHA-256, XY-1, spec §5.4, spec §5.9.\n")]);
+        let more = "## 5.5 Voting\n| Rule | Says |\n|---|---|\n| PC-1 | a quorum |\n";
+        let cites = "// PP-3, PP-4, PC-1, SHA-256, XY-1, spec §5.4, spec §5.5, spec §5.9.\n";
+        let tree = Tree::of(&[(RULES, listed), ("docs/rules/more.md", more), ("a.rs", cites)]);
         let says: Vec<String> = rules(&tree).into_iter().map(|finding| finding.says).collect();
-        assert_eq!(says, ["PP-4 is not in docs/rules.md", "docs/rules.md has no §5.9"]);
+        assert_eq!(says, ["PP-4 is not in the rules", "the rules have no §5.9"]);
         assert_eq!(rules(&Tree::of(&[])).len(), 1);
     }
 }

@@ -72,7 +72,8 @@ enum What {
     Set {
         /// A prefix in the rules of register.toml. If there are no rules, ""
         prefix: String,
-        /// Clients that may read: all, none, or names such as client-0,client-1. Who may write may read as well
+        /// Clients that may read: all, none, or names such as client-0,client-1. Clients that may write may read as well,
+        /// so to take the right to read from a client, use --writers, too
         #[arg(long, default_value = "all", value_parser = who)]
         readers: Who,
         /// Clients that may write: all, none, or names such as client-0,client-1

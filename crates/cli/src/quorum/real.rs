@@ -25,7 +25,7 @@ use crate::{out, values};
 
 /// Create a new cluster for registers: one directory for each server and client
 ///
-/// Copy each directory to its machine, and start `quorate quorum server` in the directories of servers. A directory
+/// Copy each directory to its machine. Run `quorate quorum server --dir` with each directory of a server. A directory
 /// holds:
 ///
 ///   node.toml       the addresses

@@ -152,7 +152,6 @@ mod tests {
     /// Faults that are not mended yet still fail: who mends one takes it out of the list.
     #[test]
     fn what_is_not_mended_still_fails() {
-        quorate_sim::report::quiet_panics();
         let mut wrong = Vec::new();
         for open in OPEN {
             let Shows::Seed { service, n, seed, set, plain } = open.shows else { continue };

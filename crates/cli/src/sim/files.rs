@@ -353,7 +353,6 @@ mod tests {
     /// With liars, crashes, wiped disks and bad networks, the answers equal a single server's, and the states are consistent.
     #[test]
     fn replicas_answer_as_one_server_and_their_states_are_in_order() {
-        quorate_sim::report::quiet_panics();
         let seeds = std::env::var("QUORATE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
         let Ok(cluster) = Cluster::tolerating(1) else { unreachable!("four replicas are a cluster") };
         for seed in 1..=seeds {

@@ -19,7 +19,7 @@ use quorate_fs::{Fs, Settings};
 use quorate_service::Service;
 use quorate_wire::SeqNum;
 
-#[path = "../support/mod.rs"]
+#[path = "../fs/support/mod.rs"]
 mod support;
 mod world;
 

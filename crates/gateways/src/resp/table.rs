@@ -50,7 +50,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         -2,
         HERE,
         (0, 0, 0),
-        "`CONFIG GET pattern ...`: a few settings; `CONFIG SET` accepts the settings of memory layouts, and the current value of a setting of `CONFIG GET`",
+        "`CONFIG GET pattern ...`: a few settings; `CONFIG SET` changes nothing (see the differences below)",
     ),
     entry("copy", -3, WRITE, (1, 2, 1), "`DB`, `REPLACE`"),
     entry("dbsize", 1, READ, (0, 0, 0), ""),
@@ -108,7 +108,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         5,
         WRITE,
         (1, 1, 1),
-        "`BEFORE`, `AFTER`; moves all values between the new value and the nearer end of the list",
+        "`BEFORE`, `AFTER`; takes longer, the more values are between the new value and the nearer end of the list",
     ),
     entry("llen", 2, READ, (1, 1, 1), ""),
     entry("lmove", 5, WRITE, (1, 2, 1), "`LEFT`, `RIGHT`"),
@@ -205,7 +205,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         -2,
         HERE,
         (1, -1, 1),
-        "`EXEC` compares the value and the expiry time. If they were changed and changed back, the transaction is executed",
+        "a key that was changed and changed back counts as unchanged (see the differences below)",
     ),
 ];
 

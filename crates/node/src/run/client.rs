@@ -97,7 +97,7 @@ pub struct ClientProcess<M: Meter = ()> {
     patient: bool,
     /// When lanes were last told that others are answered.
     heard_at: u64,
-    /// How many replicas have sent no keys yet.
+    /// With how many replicas no keys have been exchanged.
     keys_missing: usize,
     /// Before this time, the keys are not announced again.
     announce_at: u64,
@@ -201,13 +201,17 @@ impl<M: Meter> ClientProcess<M> {
             }
             self.meter.lap(Part::Admit);
             match &admitted {
-                Ok(Admitted::Message(message)) => self.on_message(now, message),
+                Ok(Admitted::Message(message)) => {
+                    self.on_message(now, message);
+                    // A replica that uses our keys has them.
+                    if self.keys_missing > self.cluster.f() {
+                        self.count_keys(now);
+                    }
+                }
                 Ok(Admitted::Keys) => {
                     self.send_keys();
                     self.heard(now);
-                    if self.keys_missing > 0 {
-                        self.count_keys(now);
-                    }
+                    self.count_keys(now);
                 }
                 Err(error) => {
                     self.refuse(error.name());
@@ -304,11 +308,11 @@ impl<M: Meter> ClientProcess<M> {
         }
     }
 
-    /// A replica has sent its keys: what was asked without them may be sent again (CL-11).
+    /// A replica has sent or used keys: what was asked without them may be sent again, or has to wait (CL-11).
     #[cold]
     fn count_keys(&mut self, now: Now) {
         let missing = self.endpoint.door_mut().keys_missing();
-        if core::mem::replace(&mut self.keys_missing, missing) > missing {
+        if core::mem::replace(&mut self.keys_missing, missing) != missing {
             (0..self.lanes.len()).for_each(|lane| self.step(now, lane, ClientInput::Keys { missing }));
         }
     }

@@ -64,13 +64,12 @@ impl Target {
         self.stuck_since = Some((executed, now));
     }
 
-    /// The state is now the one of this checkpoint. Says whether it was repaired; nothing if this is not the target.
-    pub(crate) fn reach(&mut self, target: (SeqNum, Digest)) -> Option<bool> {
-        if self.fetching != Some(target) {
-            return None;
+    /// The state is now the one of this checkpoint. Says whether this is the target.
+    pub(crate) fn reach(&mut self, target: (SeqNum, Digest)) -> bool {
+        let is_reached = self.fetching == Some(target);
+        if is_reached {
+            (self.fetching, self.stuck_since, self.repairing) = (None, None, false);
         }
-        self.fetching = None;
-        self.stuck_since = None;
-        Some(core::mem::take(&mut self.repairing))
+        is_reached
     }
 }

@@ -188,6 +188,12 @@ impl Execution {
         may
     }
 
+    /// Returns the last batch that a reply may have shown: the last one that was executed, or one that is executed while a
+    /// reply has left (PX-C).
+    pub(crate) fn replied_to(&self) -> SeqNum {
+        self.replied.last_key_value().map_or(self.executed, |((seq, ..), _)| self.executed.max(*seq))
+    }
+
     /// Returns whether this reply has left.
     pub(crate) fn has_replied(&self, seq: SeqNum, reply: &Reply<'_>) -> bool {
         self.replied.get(&(seq, reply.client, reply.timestamp)) == Some(&reply.digest)

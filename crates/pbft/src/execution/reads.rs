@@ -1,6 +1,7 @@
 //! Read-only requests that wait or are in progress, and from where on they may be answered [OSDI99 §5.1], spec §6.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use core::ops::Bound;
 
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
@@ -22,11 +23,14 @@ pub(crate) struct Reading {
     pub(crate) replier: Option<u16>,
 }
 
-/// Read-only requests. At most one waiting for each client (RO-3).
+/// Read-only requests. At most one waiting for each client (RO-3), and at most one that the executor keeps.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: BTreeMap<ClientId, Body>,
+    /// In the order of their tickets.
     under_way: VecDeque<Reading>,
+    /// Reads under way that the executor may keep (PX-8): the bytes of the one of each lane.
+    kept: BTreeMap<ClientId, usize>,
     next_ticket: u64,
     /// Reads are served from here on: what the view took over must have been executed, and what was shown in an
     /// earlier life (RO-4).
@@ -51,8 +55,10 @@ impl Reads {
         if self.waiting.len() >= READS_UNDER_WAY_MAX && !self.waiting.contains_key(&body.client) {
             return false;
         }
-        let waiting = self.waiting.range(lanes_of(body.client.principal()));
-        let others = waiting.filter(|(id, _)| **id != body.client).map(|(_, body)| body.frame().len());
+        let lanes = lanes_of(body.client.principal());
+        let waiting = self.waiting.range(lanes.clone()).filter(|(id, _)| **id != body.client);
+        let kept = self.kept.range(lanes).map(|(_, len)| *len);
+        let others = waiting.map(|(_, body)| body.frame().len()).chain(kept);
         let (count, bytes) = others.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
         count < CLIENT_READS_MAX && bytes + body.frame().len() <= CLIENT_BYTES_MAX
     }
@@ -63,15 +69,32 @@ impl Reads {
         if self.has_room_for(&body) { Ok(self.waiting.insert(body.client, body)) } else { Err(body) }
     }
 
-    /// Takes a read that waits.
-    pub(crate) fn next_waiting(&mut self) -> Option<Body> {
-        self.waiting.pop_first().map(|(_, body)| body)
+    /// Returns whether the executor may keep a read of this lane: it has none.
+    pub(crate) fn keeps_none_of(&self, client: ClientId) -> bool {
+        !self.kept.contains_key(&client)
     }
 
-    /// Notes that a read is in progress from now on. Returns its name, unless too many are.
-    pub(crate) fn start(&mut self, request: &Body) -> Option<Ticket> {
-        if self.under_way.len() >= READS_UNDER_WAY_MAX {
+    /// Takes the first read that waits, of the lanes above `above`, if the executor keeps none of its lane.
+    pub(crate) fn next_waiting(&mut self, above: Option<ClientId>) -> Option<Body> {
+        let from = above.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut lanes = self.waiting.range((from, Bound::Unbounded)).map(|(client, _)| *client);
+        let next = lanes.find(|client| self.keeps_none_of(*client))?;
+        self.waiting.remove(&next)
+    }
+
+    /// Takes the read of this lane that waits.
+    pub(crate) fn take_waiting(&mut self, client: ClientId) -> Option<Body> {
+        self.waiting.remove(&client)
+    }
+
+    /// Notes that a read is in progress from now on. `is_kept`: the executor may keep it. Returns its name, unless too many
+    /// are in progress.
+    pub(crate) fn start(&mut self, request: &Body, is_kept: bool) -> Option<Ticket> {
+        if self.under_way.len() >= READS_UNDER_WAY_MAX || is_kept && !self.has_room_for(request) {
             return None;
+        }
+        if is_kept {
+            self.kept.insert(request.client, request.frame().len());
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -82,8 +105,10 @@ impl Reads {
 
     /// A read is done.
     pub(crate) fn finish(&mut self, ticket: Ticket) -> Option<Reading> {
-        let at = self.under_way.iter().position(|r| r.ticket == ticket)?;
-        self.under_way.remove(at)
+        let at = self.under_way.binary_search_by_key(&ticket, |reading| reading.ticket).ok()?;
+        let reading = self.under_way.remove(at)?;
+        self.kept.remove(&reading.client);
+        Some(reading)
     }
 
     /// What is up to `seq` has been shown to somebody. This only rises.

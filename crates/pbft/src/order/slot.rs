@@ -38,6 +38,8 @@ pub(crate) struct Slot {
     proposal: Option<Proposal>,
     /// The last PRE-PREPARE or PREPARE that this replica sent, or is about to (I5).
     voted: Option<(ViewNum, Digest)>,
+    /// The record of that, on its way to the disk.
+    voted_lsn: Lsn,
     /// Of the log's view; this replica's own counts once it is durable.
     prepares: Votes<Digest>,
     /// Of the log's view.
@@ -74,6 +76,7 @@ impl Slot {
             seq: SeqNum(0),
             proposal: None,
             voted: None,
+            voted_lsn: Lsn(0),
             prepares: Votes::new(n),
             commits: Votes::new(n),
             old_commits: Votes::new(n),
@@ -95,6 +98,7 @@ impl Slot {
         self.seq = seq;
         self.proposal = None;
         self.voted = None;
+        self.voted_lsn = Lsn(0);
         self.prepares.clear();
         self.commits.clear();
         self.old_commits.clear();
@@ -148,6 +152,11 @@ impl Slot {
     /// Returns whether P is this batch of this view.
     pub(crate) fn has_prepared(&self, view: ViewNum, digest: &Digest) -> bool {
         self.prepared.as_ref().is_some_and(|(prepared, batch)| *prepared == view && batch.digest() == *digest)
+    }
+
+    /// Returns what this replica's PRE-PREPARE or PREPARE has to wait for.
+    pub(crate) fn voted_lsn(&self) -> Lsn {
+        self.voted_lsn
     }
 
     /// Returns what COMMITs and tentative replies have to wait for: the record of P.
@@ -251,6 +260,11 @@ impl Slot {
     pub(crate) fn vote(&mut self, view: ViewNum, digest: Digest) {
         assert!(self.voted.is_none_or(|(voted, other)| voted < view || other == digest));
         self.voted = Some((view, digest));
+    }
+
+    /// Notes what the record of that vote is.
+    pub(crate) fn note_voted_record(&mut self, lsn: Lsn) {
+        self.voted_lsn = lsn;
     }
 
     /// Counts a PREPARE of the log's view.
@@ -464,37 +478,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const D: Digest = Digest([1; 32]);
-    const OTHER: Digest = Digest([2; 32]);
-
-    /// I5.
-    #[test]
-    #[should_panic(expected = "other == digest")]
-    fn i5_no_second_vote_in_a_view() {
-        let mut slot = Slot::new(4);
-        slot.vote(ViewNum(1), D);
-        slot.vote(ViewNum(1), OTHER);
-    }
-
-    /// I5, in the log of an earlier life.
-    #[test]
-    #[should_panic(expected = "other == digest")]
-    fn i5_no_second_vote_in_the_log() {
-        let mut slot = Slot::new(4);
-        slot.restore_vote(ViewNum(1), D);
-        slot.restore_vote(ViewNum(1), OTHER);
-    }
-
-    /// I1: what has committed stays committed.
-    #[test]
-    #[should_panic(expected = "committed == digest")]
-    fn one_digest_commits() {
-        let mut slot = Slot::new(4);
-        assert!(slot.commit(D));
-        assert!(!slot.commit(D));
-        slot.commit(OTHER);
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use quorate_wire::message::{QueryStable, Reply, ReplyStable};
 use quorate_wire::{Cluster, Digest};
 
 use crate::io::milestone::Reject;
-use crate::order::votes::Votes;
+use crate::order::votes::{Votes, bit, size};
 use crate::recovery::estimate::Estimate;
 
 /// The progress of a rejoining replica.
@@ -31,6 +31,8 @@ enum Phase {
         replies: Votes<(Digest, SeqNum)>,
         /// Timestamps of replies to later requests than this one: of an earlier life, by a clock ahead.
         later: Votes<Timestamp>,
+        /// Who says that the request was not executed, and so never will be (EX-2).
+        refused: u64,
         views: Votes<ViewNum>,
     },
     /// RC-9: it waits for a stable checkpoint at or above this number.
@@ -138,7 +140,22 @@ impl Recovery {
         let (bound, floor) = bounds;
         self.silent_to = self.silent_to.max(bound);
         let (replies, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n));
-        self.phase = Phase::Requesting { bound, floor, frame, timestamp, replies, later, views };
+        self.phase = Phase::Requesting { bound, floor, frame, timestamp, replies, later, refused: 0, views };
+    }
+
+    /// Returns the timestamp that the next recovery request needs at least, and its bounds, if `count` replicas, so a correct
+    /// one, have not executed this one: there was no place for its reply, and the same request gets none later (L40).
+    pub(crate) fn refused_by(&self, count: usize) -> Option<(Timestamp, (SeqNum, ViewNum))> {
+        match &self.phase {
+            Phase::Requesting { bound, floor, timestamp, refused, .. } if size(*refused) >= count => {
+                Some((Timestamp(timestamp.0.saturating_add(1)), (*bound, *floor)))
+            }
+            Phase::Requesting { .. }
+            | Phase::Member
+            | Phase::AwaitingEchoes
+            | Phase::Estimating { .. }
+            | Phase::CatchingUp { .. } => None,
+        }
     }
 
     /// Takes another replica's reply to the recovery request.
@@ -148,7 +165,9 @@ impl Recovery {
         m: &Reply<'_>,
         cluster: Cluster,
     ) -> Result<Answered, Reject> {
-        let Phase::Requesting { bound, floor, timestamp, replies, later, views, .. } = &mut self.phase else {
+        let Phase::Requesting { bound, floor, timestamp, replies, later, refused, views, .. } =
+            &mut self.phase
+        else {
             return Err(Reject::Unwanted);
         };
         if m.timestamp > *timestamp {
@@ -166,6 +185,7 @@ impl Recovery {
             return Err(Reject::WrongNonce);
         }
         let Some(Recovered { seq: noted, .. }) = m.result.and_then(Recovered::decode) else {
+            *refused |= bit(from);
             return Err(Reject::Unwanted);
         };
         replies.replace(from, (m.digest, noted));

@@ -373,6 +373,7 @@ impl Replica {
         let is_primary = self.is_primary();
         let Some(slot) = self.log.slot_mut(seq) else { unreachable!("the caller has checked the window") };
         slot.vote(view, digest);
+        slot.note_voted_record(lsn);
         if is_primary {
             return lsn; // its pre-prepare is the q-th vote
         }

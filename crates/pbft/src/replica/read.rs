@@ -19,7 +19,7 @@ impl Replica {
         let body = client.store(request);
         // PB-4: where all has committed, too: the others that were asked may lack this one's commit.
         self.piggyback.flush(self.log.view(), out);
-        if self.may_read() {
+        if self.may_read() && self.reads.keeps_none_of(body.client) {
             return self.start_read(body, out);
         }
         let Ok(old) = self.reads.queue(body) else { return out.reject(Reject::ReadNotServed) };
@@ -31,7 +31,8 @@ impl Replica {
         }
     }
 
-    /// RO-1, RO-2, RO-4 (I19): in normal operation, nothing tentative, and past the barrier.
+    /// RO-1, RO-2, RO-4 (I19): in normal operation, nothing tentative, and past the barrier. Where only committed batches
+    /// are executed, the executor decides which of them a read waits for (PX-8).
     fn may_read(&self) -> bool {
         let past = mutant!(M31, self.exec.executed() >= self.reads.floor(), true);
         let settled = mutant!(M32, self.exec.tentative().is_none(), true);
@@ -42,22 +43,31 @@ impl Replica {
             && mutant!(M66, !self.recovery.waits_for_echoes(), true)
             && settled
             && past
-            && self.exec.executed() == self.exec.final_to()
+            && (!self.config.tentative || self.exec.executed() == self.exec.final_to())
     }
 
     fn start_read(&mut self, request: Body, out: &mut Actions) {
-        let Some(ticket) = self.reads.start(&request) else { return out.reject(Reject::ReadNotServed) };
+        let Some(ticket) = self.reads.start(&request, !self.config.tentative) else {
+            return out.reject(Reject::ReadNotServed);
+        };
         out.push(Action::Read { ticket, request });
     }
 
     /// Serves the reads that waited, after a commit, a new view or a transfer (RO-3).
     pub(super) fn serve_reads(&mut self, out: &mut Actions) {
-        while self.may_read() {
-            let Some(body) = self.reads.next_waiting() else { return };
-            let fresh = self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp);
-            if fresh {
-                self.start_read(body, out);
-            }
+        let mut last = None;
+        while self.may_read()
+            && let Some(body) = self.reads.next_waiting(last)
+        {
+            last = Some(body.client);
+            self.serve_waiting(body, out);
+        }
+    }
+
+    fn serve_waiting(&mut self, body: Body, out: &mut Actions) {
+        let fresh = self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp);
+        if fresh {
+            self.start_read(body, out);
         }
     }
 
@@ -78,6 +88,12 @@ impl Replica {
                 let (client, timestamp) = (reading.client, reading.timestamp);
                 self.send_reply(None, client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
             }
+        }
+        // RO-3: the next read of the lane, if the executor has kept this one.
+        if self.may_read()
+            && let Some(body) = self.reads.take_waiting(reading.client)
+        {
+            self.serve_waiting(body, out);
         }
     }
 }

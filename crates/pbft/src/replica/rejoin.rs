@@ -33,6 +33,9 @@ impl Replica {
 
     /// Asks again what has not been answered.
     pub(super) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
+        if let Some((next, bounds)) = self.recovery.refused_by(self.cluster.weak()) {
+            return self.send_recovery_request(now, next.max(Timestamp(now.wall_ns)), bounds, out);
+        }
         match self.recovery.question() {
             None => return,
             Some(Question::Stable(query)) => {
@@ -206,7 +209,7 @@ impl Replica {
         } else if self.is_normal()
             && !self.is_primary()
             && self.exec.executed() <= executed
-            && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience())
+            && now.mono_ns.saturating_sub(since) > 4 * (self.config.null_batch_ns + self.patience(now))
         {
             self.recovery.note_still(self.exec.executed(), now.mono_ns);
             self.suspect(now, SuspectReason::Timeout, out);

@@ -329,7 +329,7 @@ impl Replica {
     /// Arms the timer for requests that no timer covers yet.
     pub(super) fn watch_relays(&mut self, now: Now, out: &mut Actions) {
         if self.watches() && self.watch.start_relay() {
-            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience() / 4));
+            Self::set_timer(out, Timer::Relay, now.mono_ns.saturating_add(self.patience(now) / 4));
         }
     }
 
@@ -340,7 +340,7 @@ impl Replica {
         if !self.watches() {
             return;
         }
-        let patience = self.patience();
+        let patience = self.patience(now);
         let mut due = core::mem::take(&mut self.scratch);
         due.clear();
         let mut more = false;

@@ -14,9 +14,9 @@ impl Replica {
         self.watch.request_timeout(self.exec.batch_ns())
     }
 
-    /// Returns how long the primary of this view has: longer after failed views (TM-3).
-    pub(super) fn patience(&self) -> u64 {
-        self.request_timeout().max(self.views.patience_ns())
+    /// Returns how long the primary of this view has: longer after failed views (TM-3), and if the own disk is slow (TM-8).
+    pub(super) fn patience(&self, now: Now) -> u64 {
+        self.request_timeout().max(self.views.patience_ns()).max(self.watch.syncs_ns(now.mono_ns))
     }
 
     /// Returns whether this replica has a primary to watch.
@@ -59,11 +59,14 @@ impl Replica {
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
     /// and the timer is not already running" [OSDI99 §4.4].
     pub(super) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
-        if self.watch.is_request_armed() || !self.watches() {
+        let patience = self.patience(now);
+        // One that was set while the disk was slow may be far away.
+        let latest = now.mono_ns.saturating_add(patience.saturating_mul(2));
+        if self.watch.is_request_armed(latest) || !self.watches() {
             return;
         }
         if self.waiting_since(now.mono_ns).is_some() {
-            self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
+            self.arm_request_timer(now.mono_ns.saturating_add(patience), out);
         }
     }
 
@@ -79,7 +82,7 @@ impl Replica {
             return;
         }
         let Some(since) = self.waiting_since(now.mono_ns) else { return };
-        let patience = self.patience();
+        let patience = self.patience(now);
         let deadline = since.saturating_add(patience);
         if now.mono_ns < deadline {
             return self.arm_request_timer(deadline, out);
@@ -93,34 +96,24 @@ impl Replica {
         self.forward_overdue(now, out);
         self.suspect(now, SuspectReason::Timeout, out);
         if self.watches() {
-            self.arm_request_timer(now.mono_ns.saturating_add(self.patience()), out);
+            self.arm_request_timer(now.mono_ns.saturating_add(self.patience(now)), out);
         }
     }
 
     /// Returns how long to wait on if this replica itself is why something waits (TM-5): it stood still, so that its timer
     /// comes `late`; or f + 1 others, so a correct one, have executed what it has not, or it lacks their CHECKPOINTs, and
-    /// it asks them; or the primary lacks them, and is told; or its own disk has been at work for half the time (TM-8).
-    /// Never more than `EXCUSES_MAX` times without progress.
+    /// it asks them; or the primary lacks them, and is told. Never more than `EXCUSES_MAX` times without progress.
     fn own_fault(&mut self, now: Now, late: u64, out: &mut Actions) -> Option<u64> {
-        let patience = self.patience();
+        let patience = self.patience(now);
         let behind = self.peers.executed_by(self.cluster.weak()) > self.exec.done() || self.is_window_full();
         let behind = behind || self.primary_lacks_checkpoints(out);
-        let disk = self.disk_works_since(now.mono_ns.saturating_sub(patience / 2));
-        if !(behind || disk || late >= patience / 2) {
+        if !(behind || late >= patience / 2) || !self.watch.excuse() {
             return None;
         }
-        let excuses = self.watch.excuse()?;
-        // A sync takes as long as it takes; nobody else can make it look longer.
-        let wait = if disk { patience.saturating_mul(1 << excuses) } else { patience };
         if behind {
             self.peers.send_soon(now, out);
         }
-        Some(wait)
-    }
-
-    /// Returns whether a sync of the own log has been under way since `then`: this replica's votes wait for it.
-    fn disk_works_since(&self, then: u64) -> bool {
-        !self.promises.is_durable(self.promises.last()) && self.watch.durable_at() <= then
+        Some(patience)
     }
 
     /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic
@@ -128,7 +121,7 @@ impl Replica {
     /// alone.
     fn forward_overdue(&mut self, now: Now, out: &mut Actions) {
         const FORWARDED_BYTES_MAX: usize = 64 << 10;
-        let before = now.mono_ns.saturating_sub(self.patience());
+        let before = now.mono_ns.saturating_sub(self.patience(now));
         let mut bytes = 0;
         for (client, pending) in self.clients.pending() {
             let request = &pending.request();

@@ -42,7 +42,7 @@ impl Replica {
         if full {
             // Before a replica can suspect the primary.
             self.say_checkpoints_again(out);
-            next = next.min(self.patience() / 4);
+            next = next.min(self.patience(now) / 4);
         }
         Self::set_timer(out, Timer::Status, now.mono_ns.saturating_add(next));
     }
@@ -205,7 +205,7 @@ impl Replica {
 
     /// Sends votes and proposals of this view again: the same content, sealed again (SM-3). Also for
     /// numbers that the peer has executed: it may have done so without having prepared them, or in an earlier
-    /// view, and the others may need its COMMIT (PC-4).
+    /// view, and the others may need its COMMIT (PC-4). What waits for the disk has not left yet (L39).
     fn send_votes(&mut self, now: Now, to: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let recipient = Recipient::Replica(to);
         let (view, first) = (self.views.view(), m.stable.next());
@@ -226,14 +226,14 @@ impl Replica {
             let Some(digest) = slot.voted_in(view) else { continue };
             let prepared = slot.has_prepared(view, &digest);
             let batch = slot.batch(&digest).cloned();
-            let after = self.promises.last();
-            if prepared && !m.committed.has(k) {
+            let (voted_lsn, prepared_lsn) = (slot.voted_lsn(), slot.prepared_lsn());
+            if prepared && !m.committed.has(k) && self.promises.is_durable(prepared_lsn) {
                 if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
                     return;
                 }
-                out.send(recipient, Kind::Commit, after, |w| Commit { view, seq, digest }.encode(w));
+                out.send(recipient, Kind::Commit, prepared_lsn, |w| Commit { view, seq, digest }.encode(w));
             }
-            if m.prepared.has(k) {
+            if m.prepared.has(k) || !self.promises.is_durable(voted_lsn) {
                 continue;
             }
             if is_primary && seq > fixed {
@@ -241,14 +241,16 @@ impl Replica {
                 if !self.peers.allow(to, now.mono_ns, batch.payload().len() + 256, &self.config) {
                     return;
                 }
-                out.send(recipient, Kind::PrePrepare, after, |w| {
+                out.send(recipient, Kind::PrePrepare, voted_lsn, |w| {
                     encode_pre_prepare(view, seq, &batch, &[], w);
                 });
             } else if !is_primary {
                 if !self.peers.allow(to, now.mono_ns, 128, &self.config) {
                     return;
                 }
-                out.send(recipient, Kind::Prepare, after, |w| Prepare::encode(view, seq, &digest, &[], w));
+                out.send(recipient, Kind::Prepare, voted_lsn, |w| {
+                    Prepare::encode(view, seq, &digest, &[], w);
+                });
             }
         }
     }

@@ -101,9 +101,11 @@ impl Replica {
         lives: Option<&[(ReplicaId, Lives)]>,
         out: &mut Actions,
     ) {
-        let Some(repaired) = self.target.reach((seq, root)) else { return }; // an older target
+        if !self.target.reach((seq, root)) {
+            return; // an older target
+        }
         out.report(Milestone::TransferFinished { seq });
-        let had = self.exec.executed();
+        let had = self.exec.replied_to();
         self.clients.restart_clock(now.mono_ns);
         self.watch.restart_clock(now.mono_ns);
         self.exec.restart_at(seq);
@@ -113,8 +115,8 @@ impl Replica {
         self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
         self.lives.renew(seq, lives);
         self.judge_view();
-        // RO-4: what it had shown before a repair; and what it may show from here on, also after a restart.
-        let shown = if repaired { seq.max(had) } else { seq };
+        // RO-4: what it had shown before; and what it may show from here on, also after a restart.
+        let shown = seq.max(had);
         self.reads.raise_floor(shown);
         if mutant!(M67, true, false) {
             let lsn = self.promises.persist(Record::Floor { seq: shown }, out);

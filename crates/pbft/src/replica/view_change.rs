@@ -260,7 +260,7 @@ impl Replica {
         let enough = size(self.evidence.senders_for(self.views.view())) >= self.cluster.quorum();
         if enough && self.views.start_timer() {
             self.views.note_waiting(self.exec.executed());
-            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience()));
+            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience(now)));
         }
         self.try_new_view(now, out);
     }
@@ -278,7 +278,7 @@ impl Replica {
             self.suspect(now, SuspectReason::Timeout, out);
         }
         if self.views.waits_for_new_view() {
-            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience()));
+            Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience(now)));
         }
     }
 }

@@ -2,11 +2,16 @@
 
 use quorate_wire::id::SeqNum;
 
-use crate::io::config::Config;
+use crate::io::config::{Config, MS};
 
 /// The most waits, caused by this replica itself, that are ignored without progress between them (TM-5): claims of
 /// Byzantine replicas about themselves must not keep a backup quiet permanently.
 const EXCUSES_MAX: u32 = 4;
+/// How many syncs may follow each other, here and at others, while a request waits (TM-8).
+const SYNCS: u64 = 16;
+/// How long the time of a sync counts, if there is no later one: a disk that is at rest is soon unknown.
+const SYNC_COUNTS_NS: u64 = 60_000 * MS;
+
 /// What a backup watches. The timers are re-armed lazily: one that runs out early looks at what is
 /// waiting now and is set again, which is cheaper than moving it with every request.
 #[derive(Debug)]
@@ -24,6 +29,10 @@ pub(crate) struct Watch {
     excuses: u32,
     /// A slowly moving estimate of the 99th percentile from proposal to execution, in nanoseconds.
     p99_ns: u64,
+    /// Since when records wait for the own disk, if any do.
+    records_since: Option<u64>,
+    /// How long they waited lately, at the most.
+    sync_ns: u64,
     /// When records became durable last.
     durable_at: u64,
     /// What is up to here was not proposed and executed in the ordinary way, and says nothing about that.
@@ -31,6 +40,7 @@ pub(crate) struct Watch {
     pipeline: u64,
     timeout_min_ns: u64,
     timeout_max_ns: u64,
+    patience_max_ns: u64,
 }
 
 impl Watch {
@@ -44,11 +54,14 @@ impl Watch {
             accepted: SeqNum(0),
             excuses: 0,
             p99_ns: config.request_timeout_min_ns / 4,
+            records_since: None,
+            sync_ns: 0,
             durable_at: 0,
             odd_to: SeqNum(0),
             pipeline: config.pipeline,
             timeout_min_ns: config.request_timeout_min_ns,
             timeout_max_ns: config.request_timeout_max_ns,
+            patience_max_ns: config.view_timeout_max_ns,
         }
     }
 
@@ -78,14 +91,18 @@ impl Watch {
         mutant!(M113, self.full_at, if full { now } else { 0 })
     }
 
-    /// Returns when records became durable last.
-    pub(crate) fn durable_at(&self) -> u64 {
-        self.durable_at
+    /// Returns how long others may take because of their disks, if those are as slow as the own one (TM-8): nobody can make
+    /// that look slower than it is.
+    pub(crate) fn syncs_ns(&self, now: u64) -> u64 {
+        let under_way = self.records_since.map_or(0, |since| now.saturating_sub(since));
+        let counts = now < self.durable_at.saturating_add(SYNC_COUNTS_NS);
+        let longest = if counts { self.sync_ns.max(under_way) } else { under_way };
+        longest.saturating_mul(SYNCS).min(self.patience_max_ns)
     }
 
-    /// Returns whether the request timer runs.
-    pub(crate) fn is_request_armed(&self) -> bool {
-        self.request_armed.is_some()
+    /// Returns whether the request timer runs, and ends at `latest` or before.
+    pub(crate) fn is_request_armed(&self, latest: u64) -> bool {
+        self.request_armed.is_some_and(|at| at <= latest)
     }
 
     /// The request timer runs until `at`.
@@ -108,14 +125,11 @@ impl Watch {
         self.relay_armed = false;
     }
 
-    /// Forgives a wait, if there were not too many. Returns how many there were.
-    pub(crate) fn excuse(&mut self) -> Option<u32> {
-        let before = self.excuses;
-        if before >= EXCUSES_MAX {
-            return None;
-        }
-        self.excuses += 1;
-        Some(before)
+    /// Forgives a wait, if there were not too many. Says whether it does.
+    pub(crate) fn excuse(&mut self) -> bool {
+        let forgives = self.excuses < EXCUSES_MAX;
+        self.excuses += u32::from(forgives);
+        forgives
     }
 
     /// Records that a proposal for `seq` was accepted, after this replica had `executed` so far. A NEW-VIEW also brings
@@ -153,8 +167,16 @@ impl Watch {
         }
     }
 
-    /// Records that records have become durable.
+    /// Records whether records wait for the disk.
+    #[inline]
+    pub(crate) fn note_records(&mut self, wait: bool, now: u64) {
+        self.records_since = if wait { self.records_since.or(Some(now)) } else { None };
+    }
+
+    /// Records that records have become durable. A long wait counts at once, and is forgotten by and by.
     pub(crate) fn note_durable(&mut self, now: u64) {
+        let took = self.records_since.take().map_or(0, |since| now.saturating_sub(since));
+        self.sync_ns = took.max(self.sync_ns - self.sync_ns / 8);
         self.durable_at = now;
     }
 

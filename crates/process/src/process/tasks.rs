@@ -110,7 +110,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 | Task::Resend(_)
                 | Task::Checkpoint(_)
                 | Task::Discard(_) => {
-                    if let Some(task) = ahead.put_behind(task) {
+                    if let Task::Read { ticket, request } = &task
+                        && let Some(time_ns) = ahead.time_of_read(&self.executor, request.operation())
+                    {
+                        self.read(now, (*ticket, time_ns), request, watch);
+                    } else if let Some(task) = ahead.put_behind(task) {
                         self.run(now, task, watch);
                     }
                 }
@@ -249,7 +253,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.admit_clients(false);
             }
             Task::Undo(after) => self.executor.undo(after),
-            Task::Read { ticket, request } => self.read(now, ticket, &request, watch),
+            Task::Read { ticket, request } => {
+                self.read(now, (ticket, self.executor.time_ns()), &request, watch);
+            }
             Task::Resend(client) => self.resend(now, client, watch),
             Task::Checkpoint(seq) => {
                 let root = self.executor.checkpoint(seq);
@@ -305,10 +311,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     #[inline]
-    fn read(&mut self, now: Now, ticket: u64, request: &Body, watch: &mut impl Observer<S, P>) {
+    fn read(
+        &mut self,
+        now: Now,
+        (ticket, time_ns): (u64, u64),
+        request: &Body,
+        watch: &mut impl Observer<S, P>,
+    ) {
         let mut bytes = core::mem::take(&mut self.result);
         let whose = (request.client, request.timestamp, &request.digest);
-        let digest = self.executor.read(whose, request.operation(), &mut bytes);
+        let digest = self.executor.read_at(time_ns, whose, request.operation(), &mut bytes);
         watch.lap(Part::Execute);
         let result = match digest {
             Some(digest) => ReadResult::Done { result: &bytes, digest },

@@ -75,6 +75,15 @@ fn l1_a_client_has_its_quota() {
     assert_eq!(one(&mut executor, later, lane(7, 14), 214), Refused);
 }
 
+/// L40: a replica has its lane, for its recovery requests, however few lanes a client can have.
+#[test]
+fn l40_replicas_have_lanes_whatever_the_quota_of_clients() {
+    let mut executor = with(64, 1);
+    for replica in 0..7 {
+        assert_eq!(one(&mut executor, 1, ClientId(replica), 10), Executed, "r{replica}");
+    }
+}
+
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was
 /// filled before clients had quotas.
 #[test]

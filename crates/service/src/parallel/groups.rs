@@ -239,7 +239,7 @@ impl Groups {
 }
 
 /// Mixes a number with the replica's secret. Different numbers stay different.
-fn hash(secret: u64, number: u64) -> u64 {
+pub(super) fn hash(secret: u64, number: u64) -> u64 {
     let mut mixed = number ^ secret;
     for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
         mixed = (mixed ^ mixed >> 33).wrapping_mul(factor);

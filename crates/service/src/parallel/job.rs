@@ -182,6 +182,10 @@ pub struct Counters {
     pub parked: u64,
     /// Requests whose second result has shown a wrong rule.
     pub wrong_rules: u64,
+    /// Reads that were executed while requests were unsettled to which a reply had left.
+    pub reads_beside: u64,
+    /// Reads that waited for such a request.
+    pub reads_kept: u64,
 }
 
 impl Counters {
@@ -208,6 +212,8 @@ impl Counters {
             most: self.most.max(other.most),
             parked: self.parked + other.parked,
             wrong_rules: self.wrong_rules + other.wrong_rules,
+            reads_beside: self.reads_beside + other.reads_beside,
+            reads_kept: self.reads_kept + other.reads_kept,
         }
     }
 }

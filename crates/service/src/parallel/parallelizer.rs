@@ -5,7 +5,6 @@
 //! [`Parallelizer::settled`]. No call blocks: a worker that gets no request waits outside (DV-49).
 
 use alloc::collections::{BinaryHeap, VecDeque};
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use quorate_wire::SeqNum;
@@ -253,11 +252,15 @@ impl<R: Rules> Parallelizer<R> {
         self.nodes.front().map(|node| (node.position, node.status == Status::Removed))
     }
 
-    /// Returns the keys of an operation. None: it may touch anything.
-    pub(super) fn keys(&mut self, operation: &[u8]) -> Option<Vec<u64>> {
+    /// Parses an operation. Returns its function and its keys.
+    pub(super) fn parse(&mut self, operation: &[u8]) -> &Arguments {
         self.rules.parse(operation, &mut self.arguments);
-        let keys = self.arguments.keys().iter().map(|(key, _)| *key);
-        (!self.arguments.is_everything()).then(|| keys.collect())
+        &self.arguments
+    }
+
+    /// Returns the function and the keys that were parsed last.
+    pub(super) fn parsed(&self) -> &Arguments {
+        &self.arguments
     }
 
     /// Returns the number of unsettled requests.

@@ -144,6 +144,11 @@ impl Arguments {
         self.everything
     }
 
+    /// Returns the keys without their classes. None: the request may touch anything.
+    pub(super) fn declared(&self) -> Option<Vec<u64>> {
+        (!self.everything).then(|| self.keys.iter().map(|(key, _)| *key).collect())
+    }
+
     /// Returns the row of the matrices that this request has.
     #[inline]
     pub(super) fn row(&self, matrices: &Matrices) -> usize {

@@ -8,59 +8,20 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
-use quorate_wire::{Batch, ClientId, Digest, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
 
-use crate::executor::{Executor, Ran, Ready, settle};
+use crate::executor::{Executor, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
+use crate::parallel::inserted::{Inserted, Open, Status};
 use crate::parallel::job::{Answer, Counters, Declared, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
+use crate::parallel::reads::Reads;
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
 use crate::registry;
 use crate::service::{Context, Service};
 use crate::state::cell::{Cell, Seen};
-
-#[derive(Debug)]
-struct Inserted {
-    position: Position,
-    client: ClientId,
-    timestamp: Timestamp,
-    digest: Digest,
-    replier: Option<u16>,
-    time_ns: u64,
-    operation: Vec<u8>,
-    /// It takes long.
-    is_long: bool,
-    /// The request can run on pages only.
-    barrier: bool,
-    /// Nothing but a wrong rule can give another result at settling: the time is known, and there is room.
-    is_certain: bool,
-    cost: u64,
-    status: Status,
-}
-
-#[derive(Debug)]
-enum Status {
-    Waiting,
-    Running,
-    /// It waits for its turn, to run on pages.
-    OnPages,
-    Ran {
-        ran: Ran,
-        reads: Vec<(Cell, Seen)>,
-        has_replied: bool,
-    },
-}
-
-#[derive(Debug)]
-struct Open {
-    seq: SeqNum,
-    batch: Batch,
-    requests: u32,
-    settled: u32,
-    time_ns: Option<u64>,
-}
 
 /// The unsettled requests of a replica.
 #[derive(Debug)]
@@ -68,6 +29,7 @@ pub struct Runs<R> {
     parallelizer: Parallelizer<R>,
     kind: EngineKind,
     unsettled: Unsettled,
+    reads: Reads,
     batches: VecDeque<Open>,
     requests: VecDeque<Inserted>,
     /// The last unsettled request of each lane.
@@ -97,7 +59,10 @@ impl<R: Rules> Runs<R> {
     ///
     /// The rules are not symmetric.
     pub fn new(kind: EngineKind, rules: R, secret: u64, replies_early: bool) -> Result<Self, MatrixError> {
+        // Where nobody waits, nothing is known of the requests below that have not run.
+        let replies_early = replies_early && kind != EngineKind::Free;
         Ok(Self {
+            reads: Reads::new(rules.matrices()?, secret, replies_early),
             parallelizer: Parallelizer::new(kind, rules, secret)?,
             kind,
             unsettled: Unsettled::default(),
@@ -108,8 +73,7 @@ impl<R: Rules> Runs<R> {
             past: VecDeque::new(),
             time_max: 0,
             reserved: 0,
-            // Where nobody waits, nothing is known of the requests below that have not run.
-            replies_early: replies_early && kind != EngineKind::Free,
+            replies_early,
             is_distrusted: false,
             wrong: Vec::new(),
             generation: 0,
@@ -163,6 +127,7 @@ impl<R: Rules> Runs<R> {
             let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
             let (position, is_long) = (Position { seq, index }, executor.is_long(operation));
             self.parallelizer.admit(position, client.0, operation, barrier, !is_long);
+            self.reads.insert(self.parallelizer.parsed());
             self.requests.push_back(Inserted {
                 position,
                 client,
@@ -287,7 +252,10 @@ impl<R: Rules> Runs<R> {
             replier: request.replier,
             result: ran.result.clone(),
         });
-        self.counters.early += u64::from(has_replied);
+        if has_replied {
+            self.counters.early += 1;
+            self.reads.replied(request.position.seq, request.time_ns);
+        }
         self.parallelizer.remove_request(request.position, ran.run.bytes() + ran.result.len());
         request.status = Status::Ran { ran, reads, has_replied };
         early
@@ -325,6 +293,7 @@ impl<R: Rules> Runs<R> {
         if open.settled == open.requests {
             let seq = open.seq;
             settle::close_batch(executor, seq);
+            self.reads.settled(open.requests);
             self.batches.pop_front();
             return Ok(Some(Settled::Batch(seq)));
         }
@@ -429,12 +398,30 @@ impl<R: Rules> Runs<R> {
             position: request.position,
             client: request.client,
             timestamp: request.timestamp,
-            keys: self.parallelizer.keys(&request.operation),
+            keys: self.parallelizer.parse(&request.operation).declared(),
         };
         let (request, other) = (declared(request), declared(&self.past[at].2));
         self.wrong.push(WrongRule { request, other, cell: cell.clone(), has_replied });
         self.counters.wrong_rules += 1;
         self.is_distrusted = true;
+    }
+
+    /// Returns the agreed time at which a read-only operation may be executed on the settled state now: that state shows
+    /// it each request to which a reply has left. None: it waits for the unsettled batches (PX-8).
+    pub fn time_of_read<S: Service, P: PageStore>(
+        &mut self,
+        executor: &Executor<S, P>,
+        operation: &[u8],
+    ) -> Option<u64> {
+        if self.reads.is_shown(executor.last_executed()) {
+            return Some(executor.time_ns());
+        }
+        let is_known = !self.is_distrusted && !operation.starts_with(&registry::MAGIC);
+        let depends = !is_known || self.reads.depends(self.parallelizer.parse(operation));
+        let waits = mutant!(M167, depends, false);
+        let count = if waits { &mut self.counters.reads_kept } else { &mut self.counters.reads_beside };
+        *count += 1;
+        (!waits).then(|| self.reads.time_ns())
     }
 
     /// Drops everything that has not settled, the open batch included (PX-10). Waits for no worker: late results are
@@ -446,6 +433,7 @@ impl<R: Rules> Runs<R> {
         let end = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
         self.parallelizer.drain();
         self.unsettled.drain(end);
+        self.reads.clear();
         self.batches.clear();
         self.requests.clear();
         self.lanes.clear();

@@ -149,8 +149,11 @@ impl Shares {
         let own = self.principals.get(&principal).map_or(0, |share| share.slots.len());
         let room = if privileged { self.rules.slots } else { self.room() };
         match () {
-            () if own
-                >= mutant!(M101, usize::try_from(self.rules.quota), Ok(usize::MAX)).unwrap_or(usize::MAX) =>
+            // The replicas are one principal here, with a lane for each (L40).
+            () if principal != 0
+                && own
+                    >= mutant!(M101, usize::try_from(self.rules.quota), Ok(usize::MAX))
+                        .unwrap_or(usize::MAX) =>
             {
                 Wants::OneOf(principal)
             }

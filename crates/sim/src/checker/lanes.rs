@@ -87,10 +87,11 @@ impl Table {
     fn make_room(&mut self, client: ClientId, time_ns: u64, privileged: bool) -> bool {
         let is_own = |id: &ClientId| id.principal() == client.principal();
         let own = self.lanes.keys().filter(|id| is_own(id)).count();
+        let has_quota = client.replica().is_none() && own >= self.quota;
         let room = if privileged { self.slots } else { self.slots - self.reserve };
-        let whose = self.lanes.iter().filter(|(id, _)| own < self.quota || is_own(id));
+        let whose = self.lanes.iter().filter(|(id, _)| !has_quota || is_own(id));
         let oldest = whose.min_by_key(|(id, last)| (last.time_ns, **id)).map(|(id, last)| (*id, *last));
-        if own < self.quota && self.lanes.len() < room {
+        if !has_quota && self.lanes.len() < room {
             return true;
         }
         match oldest {

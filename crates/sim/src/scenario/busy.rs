@@ -64,6 +64,23 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(slow_syncs),
     Scenario::new(
+        "h11_all_disks_take_seconds",
+        &["H11"],
+        "For a minute, each sync takes 1 to 5 s at every replica, and so batches take many seconds: no view change (TM-8)",
+    )
+    .expects(&[Expect::Noted("batches become final")])
+    .views_max(|_| 0)
+    .with(synced)
+    .play(all_disks_slow),
+    Scenario::new(
+        "h11_all_disks_take_seconds_and_the_primary_dies",
+        &["H11", "H1"],
+        "Each sync takes 1 to 5 s at every replica, and the primary dies: the view changes in little more than a minute (TM-8)",
+    )
+    .expects(&[VIEW_CHANGES, Expect::Noted("batches become final")])
+    .with(synced)
+    .play(all_disks_slow_without_a_primary),
+    Scenario::new(
         "h1_idle_after_a_restart",
         &["H1"],
         "The primary of an idle cluster restarts and hands over its view, in which all batches were executed: no second view change (TM-1)",
@@ -166,6 +183,45 @@ fn idle(stage: &mut Stage) -> Ended {
     stage.require(stage.view() == 1, format!("view 1, not {}", stage.view()))?;
     stage.note("idle in view 1");
     Ok(())
+}
+
+/// Votes wait for the disk, and patience has its usual bounds.
+fn synced(setup: Setup) -> Setup {
+    let usual = Config::new(setup.config.cluster, setup.config.cluster_id);
+    let view_timeout_max_ns = usual.view_timeout_max_ns;
+    Setup { config: Config { durability: Durability::Sync, view_timeout_max_ns, ..setup.config }, ..setup }
+}
+
+fn slow_down(stage: &mut Stage) -> Ended {
+    stage.busy(20)?;
+    stage.world.set_load(Load::Busy(5 * MS, 20 * MS));
+    for h in 0..stage.cluster().n() {
+        stage.world.set_disk(h, Pace { low_ns: 1_000 * MS, high_ns: 5_000 * MS });
+    }
+    Ok(())
+}
+
+fn is_served(stage: &mut Stage, ns: u64) -> Ended {
+    let before = stage.world.committed();
+    stage.until("three batches", ns, move |w| w.committed() >= before + 3)?;
+    stage.note("batches become final");
+    Ok(())
+}
+
+fn all_disks_slow(stage: &mut Stage) -> Ended {
+    slow_down(stage)?;
+    is_served(stage, 60_000 * MS)?;
+    stage.pass(60_000 * MS)?;
+    stage.require(stage.view() == 0, format!("view {} because disks were slow", stage.view()))
+}
+
+fn all_disks_slow_without_a_primary(stage: &mut Stage) -> Ended {
+    slow_down(stage)?;
+    stage.pass(20_000 * MS)?;
+    stage.world.crash(stage.world.host_of(ReplicaId(0)));
+    let others = stage.all_but(&[ReplicaId(0)]);
+    stage.until_entered(&others, 1, 90_000 * MS)?;
+    is_served(stage, 90_000 * MS)
 }
 
 fn slow_syncs(stage: &mut Stage) -> Ended {

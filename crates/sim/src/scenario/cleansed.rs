@@ -1,8 +1,6 @@
 //! An intruder who held a replica for a while must not be able to cripple it after it has been cleaned: a liar of every kind,
 //! healed, recovers fully (L17, L18).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use quorate_pbft::config::MS;
 use quorate_wire::{Cluster, ReplicaId};
 
@@ -10,8 +8,8 @@ use super::host::everyone_remembers;
 use super::stage::{self, Ended, Stage};
 use crate::adversary::roster::RosterEntry;
 use crate::app::KvApp;
+use crate::panics;
 use crate::report::Rule;
-use crate::swarm;
 use crate::world::evidence::Evidence;
 use crate::world::{Load, World};
 
@@ -34,8 +32,7 @@ pub fn run(entry: &RosterEntry, cluster: Cluster, seed: u64) -> Ended {
     let mut world = World::new(KvApp { keys: 4, ..KvApp::default() }, setup);
     world.evidence = Some(Evidence::default());
     let mut stage = Stage::new(world);
-    let ended = catch_unwind(AssertUnwindSafe(|| story(&mut stage, id)));
-    ended.unwrap_or_else(|panic| Err(Rule::Panic(swarm::panic_text(panic.as_ref()))))
+    panics::catch(|| story(&mut stage, id)).unwrap_or_else(|panic| Err(Rule::Panic(panic)))
 }
 
 fn story(stage: &mut Stage, id: ReplicaId) -> Ended {

@@ -2,7 +2,7 @@
 //! keys (L32, L33, L36). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
-use quorate_wire::{Kind, ReplicaId};
+use quorate_wire::{Kind, ReplicaId, ViewNum};
 
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
@@ -98,6 +98,14 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(|_| 0)
     .with(|setup| Setup { clients: 1, lanes: 1, introduced: false, ..setup })
     .play(backups_listen_late),
+    Scenario::new(
+        "l38_cluster_starts_again_under_a_client",
+        &["L38"],
+        "All replicas start again under an idle client, and its request tells the primary alone: no view is lost (CL-11)",
+    )
+    .expects(&[Expect::Noted("all have started again"), Expect::Noted("answered")])
+    .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
+    .play(cluster_starts_again),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -228,6 +236,42 @@ fn backups_listen_late(stage: &mut Stage) -> Ended {
     without_keys(stage, 30 * MS)?;
     stage.mend();
     stage.until("the first answer", 50 * MS, |w| w.outstanding().0 == 0)
+}
+
+fn cluster_starts_again(stage: &mut Stage) -> Ended {
+    let client = stage.world.clients[0].node;
+    for backups_listen in [true, false] {
+        // Too few for the client to know how long answers take: it asks again after 50 ms.
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+        // Each start of a primary costs a view. In the end, the client asks the right one first.
+        let knows = ViewNum(stage.view());
+        for start in 0.. {
+            (0..stage.cluster().n()).for_each(|h| stage.world.crash(h));
+            (0..stage.cluster().n()).for_each(|h| stage.world.restart_later(h, 10 * MS));
+            stage.pass(2_000 * MS)?;
+            if stage.cluster().primary(ViewNum(stage.view())) == stage.cluster().primary(knows) {
+                break;
+            }
+            stage.require(start < 50, "the primary that the client knows")?;
+        }
+        stage.note("all have started again");
+        let view = stage.view();
+        if !backups_listen {
+            let primary = stage.cluster().primary(knows);
+            for id in stage.all_but(&[primary]) {
+                let node = stage.world.hosts[stage.world.host_of(id)].node;
+                stage.world.network.mute(client, node, Kind::NewKey);
+            }
+        }
+        stage.ask(0, 0, "incr n 1");
+        stage.pass(100 * MS)?;
+        stage.mend();
+        stage.until("the answer", 2_000 * MS, |w| w.outstanding().0 == 0)?;
+        stage.pass(500 * MS)?;
+        stage.note("answered");
+        stage.require(stage.view() == view, format!("view {} after view {view}", stage.view()))?;
+    }
+    Ok(())
 }
 
 /// Client 0 asks, and after `ns` the primary has exchanged keys with it, and a quorum has not.

@@ -5,6 +5,7 @@ use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Reject;
 
 use super::client::{liar, operation, post};
+use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario, one_each};
 use super::stage::{Ended, Stage};
 use crate::adversary::client::Forgery;
@@ -80,6 +81,27 @@ pub const SCENARIOS: &[Scenario] = &[
         let probations = stage.world.counters().probations;
         stage.require(probations == 0, format!("{probations} clients on probation at correct replicas"))?;
         stage.note("no client has lost its standing");
+        Ok(())
+    }),
+    Scenario::new(
+        "l40_replicas_rejoin_whatever_the_quota_of_clients",
+        &["L40"],
+        "A client may have one lane, and one replica after the other loses its disk: each has its recovery request executed (EX-2)",
+    )
+    .expects(&[Expect::Noted("rejoined")])
+    .with(|setup| Setup { founders: Some(2), lanes: 1, ..setup })
+    .play(|stage| {
+        stage.busy(10)?;
+        stage.quiet()?;
+        let said = stage.answer(0, 0, "set client_lanes_max 1", 5_000 * MS)?;
+        stage.require(said == "ok", format!("set: {said}"))?;
+        for h in 0..stage.cluster().n() {
+            stage.world.wipe(h);
+            stage.world.restart(h);
+            stage.busy(20)?;
+            stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
+            stage.note("rejoined");
+        }
         Ok(())
     }),
     Scenario::new(

@@ -75,8 +75,7 @@ impl Plan {
         // One client with wrong MACs stops a cluster that knows nothing else (B31).
         let false_client = rng.one_in(4) && setup.config.request_auth != RequestAuth::Mac;
         setup.clients += usize::from(false_client);
-        // With n = 7, a replica that lost its state while most had moved rejoined too late (ADR 23): not drawn there.
-        if !plain && setup.config.cluster.f() == 1 && moves::are_drawn(seed) {
+        if !plain && moves::are_drawn(seed) {
             (setup.founders, setup.has_moves) = (Some(setup.clients), true);
         }
         kinds.truncate(size(rng.between(3, if plain { 6 } else { 8 })));

@@ -257,16 +257,16 @@ impl<A: App> World<A> {
         if let Some(l) = lane {
             self.step_client(c, l, ClientInput::Message(&verified));
         }
+        if self.clients[c].keys_missing > self.config.cluster.f() {
+            self.client_keyed(c);
+        }
     }
 
-    /// A replica has sent its keys, perhaps: the lanes of client `c` are told how many have not.
+    /// A replica has sent or used keys, perhaps: the lanes of client `c` are told with how many none have been exchanged.
     pub(super) fn client_keyed(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        if client.keys_missing == 0 {
-            return; // a replica has started again: one lacks keys at the most, usually
-        }
         let missing = client.door.keys_missing();
-        if std::mem::replace(&mut client.keys_missing, missing) > missing {
+        if std::mem::replace(&mut client.keys_missing, missing) != missing {
             (0..client.lanes.len()).for_each(|l| self.step_client(c, l, ClientInput::Keys { missing }));
         }
     }

@@ -22,7 +22,7 @@ mod letters;
 mod peer;
 
 use self::letters::Letters;
-use self::peer::{Generation, Generations, Peers, Share};
+use self::peer::{Generation, Generations, Peer, Peers, Share};
 use crate::envelope::cluster::Cluster;
 use crate::envelope::digest::ClusterId;
 use crate::envelope::id::{Principal, ReplicaId};
@@ -42,6 +42,8 @@ pub const RESEND_TO_REPLICA_NS: u64 = 100_000_000;
 const BACKOFF_MAX_NS: u64 = 32_000_000_000;
 /// How long a new generation is only received with, so that every replica has it before it is used.
 const SWITCH_NS: u64 = 1_000_000_000;
+/// How often a replica can make a client doubt all of them.
+const DOUBT_NS: u64 = 30_000_000_000;
 /// How long a client's next signature is not looked at after a request with a wrong MAC.
 const SIGNATURE_NS: u64 = 10_000_000;
 
@@ -254,17 +256,30 @@ impl Exchange {
             Freshness::Stale => return,
             Freshness::Known => {}
             Freshness::New => {
-                let NewKey { time, key_id, share: public, settings, want: _ } = *new_key;
+                let NewKey { time, key_id, share: public, settings, want } = *new_key;
+                let had_ours = peer.is_ready();
                 peer.replace(Share { time, key_id, public, settings }, self.now_ns.saturating_add(GRACE_NS));
                 // It is there, so it need not wait for its answer. Replays cannot bring this about,
                 // only new signatures, and each of them gets one answer.
                 peer.hurry(RESEND_TO_REPLICA_NS);
+                let lost_ours = had_ours && want && matches!(self.own, Principal::Client(_));
+                if lost_ours && peer.may_cause_doubt(self.now_ns, DOUBT_NS) {
+                    self.doubt();
+                }
             }
         }
+        let Some(peer) = self.peers.get(from) else { return };
         peer.note_want(new_key.want);
         if new_key.want {
             self.owe(from);
         }
+    }
+
+    /// A replica has started again, and so all others may have: each is to say that it has our share (CL-11, L38).
+    #[cold]
+    fn doubt(&mut self) {
+        self.peers.replicas_mut().iter_mut().for_each(Peer::doubt);
+        self.announce();
     }
 
     /// Checks an entry of a message from `from` under its generation `theirs`; the entry names ours.

@@ -292,6 +292,26 @@ fn l36_a_client_learns_that_a_replica_has_its_keys() {
     assert_eq!(world.doors[C0].keys_missing(), N - 1);
 }
 
+/// L38, CL-11: a replica that has started again lacks the keys of a client that it knew, and so all others may. The client asks
+/// each of them, and the same replica brings that about once in a while only.
+#[test]
+fn l38_a_client_doubts_all_replicas_when_one_has_started_again() {
+    let mut world = World::new();
+    assert_eq!(world.doors[C0].keys_missing(), 0);
+    for (start, missing, now) in [(2, N, 1_100), (3, 1, 3_000)] {
+        world.doors[2] = door(world.setting, 2, start);
+        new_keys(&mut world.doors[2], 0); // lost
+        let request = world.request(7, b"put x 1", false);
+        assert!(world.admit(2, &request).is_err());
+        let letters = new_keys(&mut world.doors[2], now * MS);
+        let (_, letter) = letters.into_iter().find(|(to, _)| *to == who(C0)).unwrap();
+        admit_keys(&mut world.doors[C0], now * MS, &letter).unwrap();
+        assert_eq!(world.doors[C0].keys_missing(), missing);
+        world.exchange_keys((now + 100) * MS);
+        assert_eq!(world.doors[C0].keys_missing(), 0);
+    }
+}
+
 /// Any network: half of all messages are lost, the others doubled, late and out of order; nodes start
 /// again and change keys. Once messages get through, everyone understands everyone within seconds.
 #[test]

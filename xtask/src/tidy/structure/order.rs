@@ -110,7 +110,7 @@ const ORDERS: &[(&str, Order)] = &[
     (
         "sim",
         &[
-            "clock describe expected hash orders pool queue rng summary trace",
+            "clock describe expected hash orders panics pool queue rng summary trace",
             "disk follow lanes network recording work",
             "core event",
             "app",

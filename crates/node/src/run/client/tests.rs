@@ -11,12 +11,12 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// The authenticator of a node of a cluster whose nodes have the same long-term key.
+/// The authenticator of a node of a cluster whose nodes have the same long-term key. One with more `entropy` started later.
 fn door(own: Principal, entropy: u8) -> Door {
     let (cluster, signer) = (Cluster::tolerating(1).unwrap(), Signer::Toy([7; 32]));
     let mut verifier = Verifier::default();
     cluster.replicas().for_each(|replica| _ = verifier.insert(replica.into(), &signer.public()));
-    Door::new(own, cluster, ClusterId([3; 32]), 0, signer, verifier, [entropy; 32], 1)
+    Door::new(own, cluster, ClusterId([3; 32]), 0, signer, verifier, [entropy; 32], entropy.into())
 }
 
 fn drive(lanes: u16, timestamps: impl Into<Timestamps>) -> ClientProcess {
@@ -156,19 +156,41 @@ fn l36_a_first_request_waits_for_keys_and_no_longer() {
     }
 }
 
+/// Counts NEW-KEYs, and takes nothing else.
+struct Count(usize);
+impl Transport for Count {
+    fn send(&mut self, _: Place, datagram: &[u8]) {
+        let mut reader = Reader::new(datagram);
+        while !reader.is_empty() {
+            assert_eq!(Frame::take(&mut reader).unwrap().kind, Kind::NewKey);
+            self.0 += 1;
+        }
+    }
+}
+
+/// L38, CL-11: a replica that lacks the client's keys has started again, and so may all others have: all are sent the keys, and
+/// a request waits until a quorum has answered.
+#[test]
+fn l38_a_request_waits_when_a_replica_has_started_again() {
+    let (mut drive, ours, mut count) = (keyed(2, Timestamp(1)), own_keys(), Count(0));
+    drive.flush(&mut count);
+    count.0 = 0;
+    let (_, letter) = door(ReplicaId(0).into(), 30).take_outgoing().unwrap();
+    drive.receive(at(20 * MS), &letter);
+    drive.flush(&mut count);
+    assert_eq!((drive.keys_missing, count.0), (4, 4), "to each replica");
+    drive.invoke(at(20 * MS), 0, b"put", false);
+    for replica in 1..4 {
+        assert_eq!(drive.counters.sent, 0, "{replica} keys");
+        exchange(&mut drive, replica, &ours);
+    }
+    pass(&mut drive, 20 * MS, 40 * MS);
+    assert_eq!(drive.counters.sent, 1, "the last one may have stopped");
+}
+
 /// L36, CL-3: keys go out before the first request could, and again when it is time to ask again, once for all lanes.
 #[test]
 fn l36_keys_go_out_again_with_each_request_that_waits() {
-    struct Count(usize);
-    impl Transport for Count {
-        fn send(&mut self, _: Place, datagram: &[u8]) {
-            let mut reader = Reader::new(datagram);
-            while !reader.is_empty() {
-                assert_eq!(Frame::take(&mut reader).unwrap().kind, Kind::NewKey);
-                self.0 += 1;
-            }
-        }
-    }
     let (mut drive, mut count) = (drive(20, Timestamp(1)), Count(0));
     (0..20).for_each(|lane| drive.invoke(at(MS), lane, b"put", false));
     drive.flush(&mut count);

@@ -10,6 +10,7 @@ use crate::kv::{Answer, Command, Items, Kv, Operation};
 use crate::page::{Memory, PageStore as _, Pool};
 use crate::parallel::unsettled::Unsettled;
 use crate::parallel::*;
+use crate::registry;
 use crate::state::btree::Tree;
 use crate::state::cell::CellRun;
 use crate::state::overlay::Overlay;
@@ -86,6 +87,65 @@ fn a_read_after_an_early_reply_sees_it() {
     assert_eq!(settled.len(), 3);
     assert_eq!(settled[2], (ReplyOutcome::Executed, Some(value(b"2"))));
     assert_eq!(runs.counters().again, 0);
+}
+
+/// PX-8: a read waits for an unsettled request on which it depends, if a reply has left early. A request settles with its
+/// whole batch: until then the settled state does not show it.
+#[test]
+fn px8_a_read_waits_for_what_it_depends_on() {
+    let (mut executor, mut runs) = begin();
+    let second = [(1, 2, put(b"long", b"1")), (2, 2, put(b"a", b"2")), (3, 2, put(b"later", b"3"))];
+    insert(&mut executor, &mut runs, 2, &second);
+    insert(&mut executor, &mut runs, 3, &[(4, 2, put(b"b", b"4"))]);
+    let jobs: Vec<_> = core::iter::from_fn(|| runs.start(&mut executor)).collect();
+    let settled = executor.time_ns();
+    let time = |runs: &mut KvRuns, executor: &Executor<Kv>, of: &[u8]| runs.time_of_read(executor, &get(of));
+    assert_eq!(time(&mut runs, &executor, b"a"), Some(settled), "no reply has left");
+    let finish = |runs: &mut KvRuns, executor: &Executor<Kv>, job: usize| {
+        let done = runs.run(executor, &jobs[job]);
+        assert!(runs.finish(done).is_some(), "a reply leaves");
+    };
+    finish(&mut runs, &executor, 1);
+    assert_eq!(time(&mut runs, &executor, b"a"), None);
+    assert_eq!(time(&mut runs, &executor, b"other"), Some(2_000_000), "the time of the reply");
+    let mut count = Vec::new();
+    Command::Count.encode(&mut count);
+    assert_eq!(runs.time_of_read(&executor, &count), None, "it depends on all");
+    let mut members = registry::MAGIC.to_vec();
+    members.extend(get(b"other"));
+    assert_eq!(runs.time_of_read(&executor, &members), None, "as all orders");
+    finish(&mut runs, &executor, 0);
+    assert_eq!(settle(&mut executor, &mut runs).len(), 2);
+    assert_eq!(time(&mut runs, &executor, b"a"), None, "its batch has not settled");
+    finish(&mut runs, &executor, 3);
+    finish(&mut runs, &executor, 2);
+    let mut replies = Replies::new();
+    while runs.settle(&mut executor, &mut replies).unwrap() != Some(Settled::Batch(SeqNum(2))) {}
+    assert_eq!(time(&mut runs, &executor, b"a"), Some(3_000_000), "the time of the last reply");
+    assert_eq!(time(&mut runs, &executor, b"b"), None);
+    settle(&mut executor, &mut runs);
+    assert_eq!(time(&mut runs, &executor, b"b"), Some(executor.time_ns()));
+    assert_eq!((runs.counters().reads_beside, runs.counters().reads_kept), (2, 5));
+}
+
+/// PX-8: where no reply leaves early, no read waits. Of a service without keys, every read waits for every reply.
+#[test]
+fn px8_where_no_reply_leaves_early_no_read_waits() {
+    let (mut executor, _) = begin();
+    let mut runs = Runs::new(EngineKind::GroupIndex, KeyRules::new(Kv), 1, false).unwrap();
+    insert(&mut executor, &mut runs, 2, &[(1, 2, put(b"a", b"1"))]);
+    let job = runs.start(&mut executor).unwrap();
+    let done = runs.run(&executor, &job);
+    assert_eq!(runs.finish(done), None);
+    assert_eq!(runs.time_of_read(&executor, &get(b"a")), Some(executor.time_ns()));
+
+    let (mut executor, _) = begin();
+    let mut runs = Runs::new(EngineKind::GroupIndex, AllDependent, 1, true).unwrap();
+    runs.insert(&mut executor, SeqNum(2), &batch(&[(client(1), 2, &put(b"a", b"1"))], 2_000_000)).unwrap();
+    let job = runs.start(&mut executor).unwrap();
+    let done = runs.run(&executor, &job);
+    assert!(runs.finish(done).is_some());
+    assert_eq!(runs.time_of_read(&executor, &get(b"b")), None);
 }
 
 /// A client that sends a request again, before the first one has settled, has it executed once.

@@ -83,6 +83,8 @@ pub(super) struct Peer {
     missed: bool,
     /// Its last NEW-KEY said that it lacks our share.
     lacks_ours: bool,
+    /// It causes no doubt about others before this time.
+    doubt_at: u64,
     /// When the pending NEW-KEY for it may be sent.
     due: Option<u64>,
     /// It is sent no NEW-KEY before this time.
@@ -122,6 +124,20 @@ impl Peer {
     pub(super) fn confirm(&mut self, backoff_ns: u64) {
         self.confirmed = true;
         self.backoff = backoff_ns;
+    }
+
+    /// Says whether it may cause doubt about others, which it then may not for `pause_ns`.
+    pub(super) fn may_cause_doubt(&mut self, now_ns: u64, pause_ns: u64) -> bool {
+        let may = now_ns >= self.doubt_at;
+        if may {
+            self.doubt_at = now_ns.saturating_add(pause_ns);
+        }
+        may
+    }
+
+    /// It may have started again, and lack our share.
+    pub(super) fn doubt(&mut self) {
+        (self.confirmed, self.lacks_ours) = (false, true);
     }
 
     /// Our current generation is a new one; the one before was `own`.
@@ -298,6 +314,11 @@ impl Peers {
     /// Returns the replicas, in order.
     pub(super) fn replicas(&self) -> &[Peer] {
         &self.replicas
+    }
+
+    /// Returns the replicas, in order.
+    pub(super) fn replicas_mut(&mut self) -> &mut [Peer] {
+        &mut self.replicas
     }
 
     /// Returns the number of clients.

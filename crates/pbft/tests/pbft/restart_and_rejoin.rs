@@ -1,0 +1,376 @@
+//! Spec §14: what a replica that starts again may and may not say.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
+use quorate_pbft::config::Durability;
+use quorate_pbft::step::{Recipient, Reject};
+use quorate_pbft::{Milestone, Restart, Resume};
+use quorate_wire::frame::Frame;
+use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::{Recovered, Recovery};
+use quorate_wire::message::{
+    Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, ReqAck, RequestBody, Start, Status, ViewChange,
+};
+
+fn sync(config: &mut quorate_pbft::Config) {
+    config.durability = Durability::Sync;
+}
+
+/// A STATUS that echoes `seen` as r1's incarnation.
+fn status(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64) {
+    status_at(desk, from, counter, seen, 0);
+}
+
+/// The same, of one whose stable checkpoint is at `stable`.
+fn status_at(desk: &mut Desk, from: ReplicaId, counter: u64, seen: u64, stable: u64) {
+    let echoes = desk.echoes(R1, seen);
+    status_with(desk, from, counter, &echoes, stable);
+}
+
+fn status_with(desk: &mut Desk, from: ReplicaId, counter: u64, echoes: &[u8], stable: u64) {
+    let desk_settings = desk.config.shared_settings();
+    desk.hear(from, Kind::Status, |w| {
+        Status {
+            counter,
+            view: ViewNum(0),
+            stable: SeqNum(stable),
+            executed: SeqNum(stable),
+            start: Start { incarnation: 1 << 20, token: 0 },
+            settings: desk_settings,
+            echoes: Echoes::new(echoes),
+            normal: true,
+            has_new_view: false,
+            prepared: Bitmap::new(&[]),
+            committed: Bitmap::new(&[]),
+            have: 0,
+            wants: vec![],
+        }
+        .encode(w);
+    });
+}
+
+fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
+    let resume = Resume::Restart(Restart {
+        incarnation: 2 << 20,
+        records,
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        clients: vec![],
+        lives: vec![],
+    });
+    Desk::resumed(id, resume, sync)
+}
+
+/// D1, GC-1: a PREPARE leaves after its record; nobody counts an own vote before it is durable (ADR 5).
+#[test]
+fn a_vote_waits_for_its_record() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    let waits =
+        desk.did.iter().any(|d| matches!(d, Did::Sent { kind: Kind::Prepare, after, .. } if *after > 0));
+    assert!(waits);
+    desk.prepare(R2, 0, 1, batch.digest());
+    assert!(!desk.said(|m| matches!(m, Milestone::Prepared { .. })), "its own prepare is not durable");
+    desk.flush();
+    assert!(desk.said(|m| matches!(m, Milestone::Prepared { .. })));
+}
+
+/// I5: across a restart, too, at most one digest for a view and number.
+#[test]
+fn a_restarted_replica_stands_by_its_vote() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    let a = before.batch(c(0), 1, b"a");
+    before.pre_prepare(R0, 0, 1, &a);
+    let mut desk = restarted(R1, before.records.clone());
+    for from in [R0, R2, R3] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let b = desk.batch(c(1), 1, b"b");
+    desk.forget();
+    desk.pre_prepare(R0, 0, 1, &b);
+    assert!(desk.rejected(Reject::Conflicts));
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+}
+
+/// D2: what prepared is in P after a restart, with its batch.
+#[test]
+fn what_prepared_is_still_prepared() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    before.order(1, c(0), 1, b"x");
+    let desk = restarted(R1, before.records.clone());
+    let card = desk.replica.state();
+    assert_eq!(card.prepared.len(), 1);
+    assert_eq!(desk.executed(), [(1, false)], "COMMITTED was written: it executes at once");
+}
+
+/// I7: the view never decreases; one VIEW-CHANGE content for each view.
+#[test]
+fn a_restarted_replica_sends_the_same_view_change() {
+    let mut before = Desk::with(R1, 4, 1, sync);
+    before.order(1, c(0), 1, b"x");
+    before.suspect(R2, 0);
+    before.suspect(R3, 0);
+    let said = before.last_sent(Kind::ViewChange).unwrap().1;
+    let desk = restarted(R1, before.records.clone());
+    assert_eq!(desk.replica.view(), ViewNum(1));
+    assert_eq!(desk.last_sent(Kind::ViewChange).unwrap().1, said);
+}
+
+/// §14.3.3: a primary that starts again proposes nothing in its old view and hands it over.
+#[test]
+fn a_restarted_primary_hands_over() {
+    let before = Desk::with(R0, 4, 1, sync);
+    let mut desk = restarted(R0, before.records.clone());
+    assert!(desk.sent(Kind::Suspect) > 0);
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 0);
+}
+
+/// §14.3.0: no vote before q - 1 others have confirmed the start.
+#[test]
+fn the_first_vote_after_a_restart_waits_for_echoes() {
+    let mut desk = restarted(R1, vec![]);
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    status(&mut desk, R0, 1, 2 << 20);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    status(&mut desk, R2, 1, 2 << 20);
+    let to_all = |d: &&Did| matches!(d, Did::Sent { kind: Kind::Prepare, to: Recipient::All, .. });
+    assert_eq!(desk.did.iter().filter(to_all).count(), 1);
+}
+
+/// H7: an old disk was put back: the others have seen this replica start later than this. It must not vote
+/// as if it knew.
+#[test]
+fn h7_an_old_disk_is_noticed() {
+    let mut desk = restarted(R1, vec![]);
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    status(&mut desk, R0, 1, 5 << 20);
+    status(&mut desk, R2, 1, 5 << 20);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+    status(&mut desk, R3, 1, 2 << 20);
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    assert!(desk.sent(Kind::QueryStable) > 0);
+}
+
+/// L13, §14.3: one replica has seen the later start, and shows its token, which nobody else can make. That is enough,
+/// also after this replica has begun to vote. A start that its clock cannot explain is no proof: somebody had its key.
+#[test]
+fn l13_one_replica_with_the_token_of_a_later_start_is_enough() {
+    let began = |desk: &Desk| desk.said(|m| matches!(m, Milestone::RejoinStarted { .. }));
+    let mut desk = restarted(R1, vec![]);
+    status(&mut desk, R0, 1, 2 << 20);
+    status(&mut desk, R2, 1, 2 << 20);
+    desk.pass(300);
+    let forged = Start { token: 1, ..desk.start(5 << 20) };
+    for (counter, start) in [(1, forged), (2, desk.start(u64::MAX))] {
+        let echoes = desk.echoes_of(R1, start);
+        status_with(&mut desk, R3, counter, &echoes, 0);
+        assert!(!began(&desk), "{start:?}");
+        desk.pass(300);
+    }
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 3, &echoes, 0);
+    assert!(began(&desk));
+    assert!(desk.sent(Kind::QueryStable) > 0);
+    desk.pass(300);
+    let (_, body) = desk.last_sent(Kind::Status).unwrap();
+    assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6, "the next start is later than all");
+}
+
+/// A backup that has restarted, prepared number 1, and learns then that its disk is old. Its COMMIT waits for a carrier.
+fn rejoins_while_it_votes() -> Desk {
+    let resume = Resume::Restart(Restart {
+        incarnation: 2 << 20,
+        records: vec![],
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        clients: vec![],
+        lives: vec![],
+    });
+    let mut desk = Desk::resumed(R1, resume, |config| {
+        sync(config);
+        config.piggyback = true;
+    });
+    for from in [R0, R2] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest());
+    assert!(desk.said(|m| matches!(m, Milestone::Prepared { .. })));
+    assert_eq!((desk.sent(Kind::Prepare), desk.sent(Kind::Commit)), (1, 0));
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 1, &echoes, 0);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+    desk
+}
+
+/// RC-5: a COMMIT that waits for a carrier when a rejoin begins does not leave, whatever would send it.
+#[test]
+fn l31_a_waiting_commit_does_not_leave_in_a_rejoin() {
+    let mut desk = rejoins_while_it_votes();
+    desk.pass(10);
+    for t in [2, 3] {
+        desk.request(c(0), t, b"y"); // a client waits (PB-4)
+    }
+    assert_eq!(desk.sent(Kind::Commit), 0);
+}
+
+/// RC-5: what it voted for before is not said again in a rejoin, to nobody who lacks it.
+#[test]
+fn l31_no_vote_is_said_again_in_a_rejoin() {
+    let mut desk = rejoins_while_it_votes();
+    let before = desk.sent(Kind::Prepare);
+    for from in [R0, R2, R3] {
+        desk.pass(300);
+        status(&mut desk, from, 2, 5 << 20);
+    }
+    assert_eq!((desk.sent(Kind::Prepare), desk.sent(Kind::Commit)), (before, 0));
+}
+
+/// RC-5: nor is a SUSPECT.
+#[test]
+fn l31_no_suspicion_is_said_again_in_a_rejoin() {
+    let mut desk = restarted(R1, vec![]);
+    for from in [R0, R2] {
+        status(&mut desk, from, 1, 2 << 20);
+    }
+    let digest = desk.batch(c(0), 1, b"x").requests().next().unwrap().digest;
+    desk.request(c(0), 1, b"x");
+    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    desk.pass(3_000);
+    assert!(desk.sent(Kind::Suspect) > 0);
+    let echoes = desk.echoes_of(R1, desk.start(5 << 20));
+    status_with(&mut desk, R3, 1, &echoes, 0);
+    desk.forget();
+    desk.pass(3_000);
+    assert!(desk.sent(Kind::Status) > 0);
+    assert_eq!(desk.sent(Kind::Suspect), 0);
+}
+
+/// The same counter with other random bits is a second start from one image, not this one (§14.3).
+#[test]
+fn h7_a_second_start_from_one_image_is_noticed() {
+    let mut desk = restarted(R1, vec![]);
+    status(&mut desk, R0, 1, (2 << 20) + 77);
+    status(&mut desk, R2, 1, (2 << 20) + 77);
+    assert!(desk.said(|m| matches!(m, Milestone::RejoinStarted { .. })));
+}
+
+/// H6, H8: with the disk the count of starts was lost, and the clock is behind. While it rejoins the replica
+/// takes a higher count than the others know of, f + 1 of them: its next start would look like that of an
+/// old disk otherwise, and cost it its memory again.
+#[test]
+fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let started = |desk: &Desk| -> Vec<u64> {
+        let mut counts = Vec::new();
+        for did in &desk.did {
+            if let Did::Said(Milestone::RejoinStarted { incarnation }) = did {
+                counts.push(incarnation >> 20);
+            }
+        }
+        counts
+    };
+    status(&mut desk, R0, 1, 900 << 20);
+    assert_eq!(started(&desk), [3], "one may lie");
+    status(&mut desk, R2, 1, 5 << 20);
+    assert_eq!(started(&desk), [3, 6], "two have seen the fifth start, or a later one");
+    desk.pass(300);
+    let (_, body) = desk.last_sent(Kind::Status).unwrap();
+    assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6);
+}
+
+/// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.
+#[test]
+fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
+    let view = ViewNum(0);
+    let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
+    desk.hear(R0, Kind::ReplyStable, |w| ReplyStable { nonce: query.nonce + 1, ..answer }.encode(w));
+    assert!(desk.rejected(Reject::WrongNonce));
+    for from in [R0, R2, R3] {
+        desk.hear(from, Kind::ReplyStable, |w| answer.encode(w));
+    }
+    let (to, _) = desk.last_sent(Kind::Request).unwrap();
+    assert_eq!(to, Recipient::All);
+    // It executes at 11: n_R. The bound is max(8 + L, 12 + L) = 20.
+    let me = quorate_wire::ClientId(u64::from(R1.0));
+    let timestamp = Timestamp(desk.now.wall_ns);
+    let (_, frame) = desk.last_sent(Kind::Request).unwrap();
+    let operation = RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().operation.to_vec();
+    let asked = Recovery::decode(&operation).unwrap();
+    let mut result = Vec::new();
+    Recovered { seq: SeqNum(11), bits: asked.bits, floor: asked.floor }.encode(&mut result);
+    let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
+    for from in [R0, R2, R3] {
+        let reply = Reply {
+            view: ViewNum(0),
+            timestamp,
+            client: me,
+            tentative: false,
+            digest,
+            result: Some(&result),
+        };
+        desk.hear(from, Kind::Reply, |w| reply.encode(w));
+    }
+    // State at 16 comes; it may still not vote: 16 < 20.
+    for stable in [16, 20] {
+        for from in [R0, R2] {
+            desk.checkpoint(from, stable, root(SeqNum(stable)), true);
+        }
+        desk.pass(700); // batches do not come; state does
+        desk.fetched(stable);
+        let batch = desk.batch(c(0), stable, b"x");
+        desk.pre_prepare(R0, 0, stable + 1, &batch);
+        assert_eq!(desk.sent(Kind::Prepare), 0, "at {stable}");
+    }
+    // RC-9a: and only when a quorum is there, too. A replica that lags does not count.
+    for (from, stable) in [(R0, 20), (R3, 16)] {
+        status_at(&mut desk, from, 1, 3 << 20, stable);
+        assert_eq!(desk.sent(Kind::Prepare), 0, "{from} is at {stable}");
+    }
+    status_at(&mut desk, R2, 1, 3 << 20, 20);
+    assert!(desk.sent(Kind::Prepare) > 0);
+    assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+}
+
+/// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.
+#[test]
+fn l40_a_refused_recovery_request_is_replaced() {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+    let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
+    let view = ViewNum(0);
+    for from in [R0, R2, R3] {
+        let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
+        desk.hear(from, Kind::ReplyStable, |w| answer.encode(w));
+    }
+    let asked = |desk: &Desk| {
+        let (_, frame) = desk.last_sent(Kind::Request).unwrap();
+        RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().timestamp
+    };
+    let (me, first) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
+    for (from, replaces) in [(R0, false), (R2, true)] {
+        let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, b"no");
+        let (client, result) = (me, Some(&b"no"[..]));
+        let reply = Reply { view, timestamp: first, client, tentative: false, digest, result };
+        desk.hear(from, Kind::Reply, |w| reply.encode(w));
+        desk.pass(150);
+        assert_eq!(asked(&desk) > first, replaces, "{from}");
+    }
+}
+
+/// RC-10, PR-6: null batches are accepted while a recovery needs them, and at no other time.
+#[test]
+fn a_null_batch_is_refused_unless_a_recovery_needs_it() {
+    let mut desk = Desk::new(R1);
+    let mut null = quorate_wire::Batch::default();
+    null.seal(&desk.domains.clone(), &[]);
+    desk.pre_prepare(R0, 0, 1, &null);
+    assert!(desk.rejected(Reject::NullBatch));
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+    assert!(ViewChange::decode(&[]).is_err());
+}

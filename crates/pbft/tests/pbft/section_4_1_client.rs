@@ -1,0 +1,467 @@
+//! [OSDI99 §4.1] What a replica owes a client.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
+
+use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
+use quorate_pbft::config::RequestAuth;
+use quorate_pbft::step::{Input, ReadResult, Recipient, Reject, Ticket};
+use quorate_pbft::{Milestone, Timer};
+use quorate_wire::Digest;
+use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Life;
+use quorate_wire::message::{Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
+
+/// "Each message sent by the replicas to the client includes the current view number, allowing the client
+/// to track the view"; "REPLY, v, t, c, i, r".
+#[test]
+fn a_reply_names_view_timestamp_and_client() {
+    let mut desk = Desk::new(R1);
+    desk.order(1, c(0), 7, b"x");
+    let (_, bytes) = desk.last_sent(Kind::Reply).unwrap();
+    let reply = Reply::decode(&bytes).unwrap();
+    assert_eq!((reply.view, reply.timestamp, reply.client), (ViewNum(0), Timestamp(7), c(0)));
+    assert_eq!(reply.result, Some(&b"ok"[..]));
+}
+
+/// "If the request has already been processed, the replicas simply re-send the reply; replicas remember
+/// the last reply message they sent to each client."
+#[test]
+fn a_processed_request_is_answered_again_and_not_executed_again() {
+    let mut desk = Desk::new(R1);
+    desk.order(1, c(0), 1, b"x");
+    desk.forget();
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::Reply), 1);
+    assert_eq!(desk.executed(), []);
+    // Not more often than a client can use (RP-2).
+    desk.request(c(0), 1, b"x");
+    assert!(desk.rejected(Reject::TooSoon));
+    assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
+/// "Otherwise, if the replica is not the primary, it relays the request to the primary."
+#[test]
+fn a_backup_relays_a_request_to_the_primary() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    assert!(matches!(desk.last_sent(Kind::Request), Some((Recipient::Replica(R0), _))));
+}
+
+/// "If the primary does not multicast the request to the group, it will eventually be suspected to be
+/// faulty by enough replicas to cause a view change": once f + 1 replicas hold the request (TM-2).
+#[test]
+fn a_primary_that_ignores_a_request_is_suspected() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    desk.pass(60);
+    assert!(desk.sent(Kind::ReqAck) > 0, "it says that it holds the request");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
+    desk.pass(500);
+    assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })), "nobody else vouches (B31)");
+    assert!(desk.sent(Kind::ReqAck) <= 6, "it says so less and less often: {}", desk.sent(Kind::ReqAck));
+    desk.hear(R2, Kind::ReqAck, |w| ack.encode(w));
+    desk.pass(150);
+    let timed_out = |m: &Milestone| matches!(m, Milestone::Suspected { reason: SuspectReason::Timeout, .. });
+    assert!(desk.said(timed_out));
+    assert!(matches!(desk.last_sent(Kind::Request), Some((Recipient::All, _))), "and sends it to all");
+}
+
+/// B8, TM-1: the timer guards the oldest request, not some request: serving others does not help.
+#[test]
+fn b8_a_primary_that_serves_only_its_friends_is_suspected() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"ignored");
+    let digest = desk.domains.request(c(0).0, 1, b"ignored");
+    desk.pass(30);
+    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    for t in 1..=3 {
+        desk.order(t, c(1), t, b"friend");
+        desk.pass(60);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+}
+
+/// C3, SR-5: two requests under one timestamp: the first stays.
+#[test]
+fn c3_a_second_request_under_one_timestamp_is_refused() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"a");
+    desk.request(c(0), 1, b"b");
+    assert!(desk.rejected(Reject::SameTimestamp));
+}
+
+/// "The client waits for one request to complete before sending the next one": a newer one replaces what
+/// waits, and the timers of the old one end with it.
+#[test]
+fn a_clients_newer_request_takes_the_place_of_the_older() {
+    let mut desk = Desk::new(R0);
+    desk.request(c(0), 1, b"a");
+    desk.request(c(0), 2, b"b");
+    assert_eq!(desk.sent(Kind::PrePrepare), 2);
+    desk.request(c(0), 1, b"a");
+    assert!(desk.rejected(Reject::OldTimestamp));
+}
+
+/// RP-1: the replier returns the result, the others its digest, unless it is short.
+#[test]
+fn only_the_replier_sends_a_long_result() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.small_reply = 1);
+    desk.order(1, c(0), 1, b"x"); // the desk's clients name nobody: all send it
+    let (_, bytes) = desk.last_sent(Kind::Reply).unwrap();
+    assert!(Reply::decode(&bytes).unwrap().result.is_some());
+    assert!([R2, R3].iter().all(|r| *r != desk.replica.id()));
+    assert_eq!(Timer::COUNT, Timer::ALL.len());
+}
+
+/// AU-5: f + 1 backups could not authenticate a request, so its client has to sign, whichever lane it
+/// comes with: the keys are the principal's.
+#[test]
+fn b31_a_client_that_deceived_the_primary_has_to_sign() {
+    let mut desk = Desk::new(R0);
+    let frame = desk.request_frame(c(0), 1, b"x");
+    let digest = desk.batch_of(std::slice::from_ref(&frame)).requests().next().unwrap().digest;
+    desk.frame(&frame);
+    for from in [R1, R2] {
+        let (view, seq, client, timestamp) = (ViewNum(0), SeqNum(1), c(0), Timestamp(1));
+        desk.hear(from, Kind::ReqReject, |w| ReqReject { view, seq, client, timestamp, digest }.encode(w));
+    }
+    assert!(desk.said(|m| *m == Milestone::OnProbation { client: c(0) }));
+    assert_eq!(desk.sent(Kind::Suspect), 1, "it hands its view over");
+    let another_lane = ClientId::new(1, 7);
+    desk.request(another_lane, 1, b"y");
+    assert!(desk.rejected(Reject::OnProbation));
+}
+
+/// AU-5: a client that had to sign does, and its signed copy takes the place of the one that waits.
+#[test]
+fn a_signed_retransmission_takes_the_place_of_an_unsigned_request() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+    desk.request(c(1), 1, b"first"); // in flight, so that the next ones wait
+    desk.request(c(0), 1, b"x");
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.forget();
+    desk.frame(&signed);
+    let batch = desk.batch(c(1), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    assert!(body.windows(signed.len()).any(|window| window == signed));
+}
+
+/// P12: a body that nobody has is the primary's doing. The clients of the other requests of that batch, which
+/// are authentic here, keep their standing.
+#[test]
+fn p12_a_missing_body_costs_no_client_its_standing() {
+    let mut desk = Desk::new(R1);
+    let large = desk.request_frame(c(0), 1, &[7; 1000]);
+    desk.frame(&large);
+    let mut batch = desk.batch_of(&[]);
+    batch.push_separate(desk.domains.request(c(0).0, 1, &[7; 1000]), None);
+    batch.push_separate(Digest([9; 32]), None);
+    batch.seal(&desk.domains, &desk.now.wall_ns.to_le_bytes());
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(60);
+    assert!(desk.sent(Kind::BodyFetch) > 0 && desk.sent(Kind::ReqReject) == 0);
+    assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+}
+
+/// Leads r0 into a later view, with a client on probation: f + 1 others have complained about what r0 had proposed of
+/// another lane. Where r0 is a backup then, it holds an unsigned request of the client.
+fn held_unsigned_and_on_probation(view: u64) -> (Desk, ClientId) {
+    let leads = view.is_multiple_of(4);
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = if leads { 2 } else { 1 });
+    let frame = desk.request_frame(c(0), 2, b"y");
+    let digest = desk.batch_of(std::slice::from_ref(&frame)).requests().next().unwrap().digest;
+    desk.frame(&frame);
+    let lane = ClientId::new(1, 7);
+    if !leads {
+        desk.request(lane, 1, b"x");
+    }
+    for from in [R1, R2] {
+        let (view, seq, client, timestamp) = (ViewNum(0), SeqNum(1), c(0), Timestamp(2));
+        desk.hear(from, Kind::ReqReject, |w| ReqReject { view, seq, client, timestamp, digest }.encode(w));
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+    let empty = desk.empty_view_change(view);
+    let mut named = vec![];
+    for from in [R1, R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        named.push((from, desk.digest_of(&frame)));
+        desk.frame(&frame);
+    }
+    if !leads {
+        let own = desk.last_sent(Kind::ViewChange).unwrap().1;
+        named.push((R0, desk.digest_of(&own)));
+        named.sort_unstable();
+        let checkpoint = (SeqNum(0), root(SeqNum(0)));
+        let new_view = NewView {
+            view: ViewNum(view),
+            life: Life::default(),
+            view_changes: named,
+            checkpoint,
+            chosen: vec![],
+        };
+        let frame = desk.new_view(R1, &new_view);
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: v, .. } if v.0 == view)));
+    desk.forget();
+    (desk, lane)
+}
+
+/// AU-5: the signed copy that a client on probation sends takes the place of the unsigned one that is held,
+/// or the request would never be proposed.
+#[test]
+fn b31_a_signed_copy_takes_the_place_of_the_unsigned_one() {
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "only when signed");
+    let signed = desk.request_frame_with(lane, 1, b"x", false, true);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1, "once");
+}
+
+/// AU-5: no correct primary proposes what has to be signed and is not, so none is timed for it.
+#[test]
+fn b31_nobody_is_timed_for_what_has_to_be_signed() {
+    let (mut desk, lane) = held_unsigned_and_on_probation(1);
+    desk.pass(1_000);
+    assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+    assert_eq!(desk.sent(Kind::ReqAck), 0);
+    let signed = desk.request_frame_with(lane, 1, b"x", false, true);
+    desk.frame(&signed);
+    desk.pass(1_000);
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { .. })));
+}
+
+/// AU-5, TM-2: f + 1 backups hold the unsigned request as authentic and would depose a primary that waits for a
+/// signature; they are who will take it.
+#[test]
+fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"x");
+    let digest = desk.domains.request(lane.0, 1, b"x");
+    let vouch = |desk: &mut Desk, from, digest| {
+        desk.hear(from, Kind::ReqAck, |w| ReqAck { client: lane, timestamp: Timestamp(1), digest }.encode(w));
+    };
+    vouch(&mut desk, R1, digest);
+    vouch(&mut desk, R1, digest);
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them may be a liar");
+    vouch(&mut desk, R2, digest);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-5, L4: what a primary says is a client's request says nothing of the client.
+#[test]
+fn l4_a_primary_puts_no_client_on_probation() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    let mut frame = desk.request_frame(c(0), 2, b"made up");
+    let tags = 4 * quorate_wire::frame::ENTRY_BYTES;
+    let at = frame.len() - tags;
+    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(60);
+    assert!(desk.rejected(Reject::UnprovenRequest));
+    assert!(desk.sent_to(R0, Kind::ReqReject) > 0, "the primary is told");
+    assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
+    desk.forget();
+    desk.request(c(0), 3, b"unsigned");
+    assert!(!desk.rejected(Reject::OnProbation) && desk.sent(Kind::Request) == 1);
+}
+
+/// L34, RO-1: a signature says nothing of the flag *read-only*. A request whose MAC is wrong is no read.
+#[test]
+fn l34_a_signature_makes_no_read() {
+    let mut desk = Desk::new(R1);
+    let mut frame = desk.request_frame_with(c(0), 1, b"x", false, true);
+    // Behind the timestamp.
+    frame[quorate_wire::frame::HEADER_BYTES + 8] |= 1;
+    desk.frame(&frame);
+    assert!(desk.rejected(Reject::UnprovenRequest));
+    assert_eq!(desk.sent(Kind::Reply), 0, "the client wants it ordered");
+    let frame = desk.request_frame_with(c(0), 2, b"x", true, true);
+    desk.frame(&frame);
+    assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
+/// L6, SR-1: what one principal has waiting is bounded, in lanes and in bytes, and costs nobody else his.
+#[test]
+fn l6_one_clients_requests_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.lanes_max = 40);
+    let large = vec![7; 1 << 20];
+    let mut taken = 0;
+    for lane in 0..40 {
+        desk.forget();
+        desk.request(ClientId::new(1, lane), 1, &large);
+        taken += u32::from(!desk.rejected(Reject::OverQuota));
+    }
+    assert_eq!(taken, 15, "16 MiB, with their headers");
+    desk.forget();
+    desk.request(ClientId::new(1, 0), 2, &large);
+    assert!(!desk.rejected(Reject::OverQuota), "it takes the place of its lane's older one");
+    desk.request(ClientId::new(1, 77), 1, b"small");
+    assert!(!desk.rejected(Reject::OverQuota), "its lanes are those that wait for nothing");
+    desk.request(ClientId::new(2, 0), 1, &large);
+    assert!(!desk.rejected(Reject::OverQuota), "another client has its own");
+}
+
+/// L37, SR-1: a lane that has waited for room for longer takes the place of one that came later, so that a client's lanes
+/// have their turns also where it has more than there is room for.
+#[test]
+fn l37_a_lane_that_was_turned_away_comes_first() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.lanes_max = 40);
+    let large = vec![7; 1 << 20];
+    let is_kept = |desk: &mut Desk, lane| {
+        desk.forget();
+        desk.request(ClientId::new(1, lane), 1, &large);
+        desk.pass(1);
+        !desk.rejected(Reject::OverQuota)
+    };
+    assert!((0..15).all(|lane| is_kept(&mut desk, lane)));
+    assert!(!is_kept(&mut desk, 15) && !is_kept(&mut desk, 16), "all that are here came earlier");
+    desk.order(1, ClientId::new(1, 0), 1, &large);
+    assert!(is_kept(&mut desk, 17), "there is room");
+    assert!(!is_kept(&mut desk, 18) && !is_kept(&mut desk, 19));
+    assert!(is_kept(&mut desk, 15), "it takes the place of 17");
+    assert!(!is_kept(&mut desk, 17) && !is_kept(&mut desk, 16), "15 came before both");
+    // Nobody takes the place of what is proposed.
+    let batch = desk.batch(ClientId::new(1, 15), 1, &large);
+    desk.pre_prepare(R0, 0, 2, &batch);
+    assert!(!is_kept(&mut desk, 16));
+}
+
+/// L1, L6: the lanes of a principal are bounded; those with nothing outstanding give way.
+#[test]
+fn l6_lanes_of_one_client_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| (config.lanes_max, config.clients_max) = (4, 16));
+    for lane in 0..4 {
+        desk.request(ClientId::new(1, lane), 1, b"x");
+    }
+    desk.request(ClientId::new(1, 4), 1, b"x");
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+    desk.order(1, ClientId::new(1, 0), 1, b"x");
+    desk.request(ClientId::new(1, 4), 1, b"x");
+    assert!(!desk.rejected(Reject::OverQuota), "one has nothing outstanding any more");
+    for principal in 2..9 {
+        (0..4).for_each(|lane| desk.request(ClientId::new(principal, lane), 1, b"x"));
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    assert_eq!(desk.replica.state().pending, 16, "in all");
+}
+
+/// L6: one client's signatures under way leave room for others'.
+#[test]
+fn l6_signatures_of_one_client_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.checks_wait = true;
+    for lane in 0..70 {
+        let signed = desk.request_frame_with(ClientId::new(1, lane), 1, b"x", false, true);
+        desk.frame(&signed);
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+    let signed = desk.request_frame_with(c(1), 1, b"x", false, true);
+    desk.frame(&signed);
+    assert!(!desk.rejected(Reject::OverQuota));
+}
+
+/// AU-2, AU-5: where only signatures count, a primary neither holds nor proposes a request without one: no backup
+/// would take it, and one view after the other would end.
+#[test]
+fn l26_a_primary_proposes_no_unsigned_request_where_all_must_sign() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.request(c(0), 1, b"x");
+    assert!(desk.rejected(Reject::OnProbation));
+    assert_eq!(desk.sent(Kind::PrePrepare), 0);
+    let signed = desk.request_frame_with(c(0), 1, b"x", false, true);
+    desk.frame(&signed);
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-2: a backup that holds the request of a proposal without its signature does not take that for one.
+#[test]
+fn l26_a_backup_takes_no_unsigned_request_where_all_must_sign() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    desk.request(c(0), 1, b"x");
+    let batch = desk.batch(c(0), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest());
+    desk.prepare(R3, 0, 1, batch.digest());
+    assert_eq!(desk.sent(Kind::Prepare), 0);
+}
+
+/// L6, RO-3: reads of one client that wait are bounded, in lanes and in bytes.
+#[test]
+fn l6_reads_of_one_client_are_bounded() {
+    let mut desk = Desk::new(R1);
+    let batch = desk.batch(c(8), 1, b"x");
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.prepare(R2, 0, 1, batch.digest()); // tentative: reads wait until it has committed
+    let large = vec![7; 1 << 20];
+    let mut taken = 0;
+    for lane in 0..40 {
+        desk.forget();
+        let read = desk.request_frame_with(ClientId::new(1, lane), 1, &large, true, false);
+        desk.frame(&read);
+        taken += u32::from(!desk.rejected(Reject::ReadNotServed));
+    }
+    assert_eq!(taken, 15, "16 MiB, with their headers");
+    desk.forget();
+    let read = desk.request_frame_with(ClientId::new(2, 0), 1, &large, true, false);
+    desk.frame(&read);
+    assert!(desk.said(|m| matches!(m, Milestone::ReadQueued { .. })), "others wait beside it");
+}
+
+/// L6, RO-3, PX-8: so are reads that the executor keeps, one of each lane. The next read of a lane waits for the one before
+/// it.
+#[test]
+fn l6_reads_of_one_client_that_the_executor_keeps_are_bounded() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.tentative = false);
+    desk.reads_wait = true;
+    let (large, reads) =
+        (vec![7; 1 << 20], |desk: &Desk| desk.did.iter().filter(|did| matches!(did, Did::Reads(_))).count());
+    for lane in 0..40 {
+        let read = desk.request_frame_with(ClientId::new(1, lane), 1, &large, true, false);
+        desk.frame(&read);
+    }
+    assert_eq!(reads(&desk), 15, "16 MiB, with their headers");
+    let read = |desk: &mut Desk, t| {
+        let read = desk.request_frame_with(c(2), t, b"x", true, false);
+        desk.frame(&read);
+    };
+    (1..=3).for_each(|t| read(&mut desk, t));
+    assert_eq!(reads(&desk), 16, "one of the lane");
+    desk.reads_wait = false;
+    let digest = Digest([1; 32]);
+    desk.input(Input::Read { ticket: Ticket(15), result: ReadResult::Done { result: b"read", digest } });
+    assert_eq!(reads(&desk), 17, "the last one");
+    assert_eq!(desk.sent(Kind::Reply), 2);
+}
+
+/// PR-3, L6: principals take turns, whatever lanes they come with; and a lane waits once, however often it asks.
+#[test]
+fn l6_principals_take_turns() {
+    let mut desk = Desk::with(R0, 4, 1, |config| (config.pipeline, config.batch_requests_max) = (1, 4));
+    desk.request(c(8), 1, b"first"); // in flight, so that the next ones wait
+    for t in 1..=50 {
+        (0..20).for_each(|lane| desk.request(ClientId::new(1, lane), t, b"many"));
+    }
+    desk.request(c(1), 1, b"one");
+    desk.request(c(2), 1, b"two");
+    desk.forget();
+    let batch = desk.batch(c(8), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    let holds = |text: &[u8]| body.windows(text.len()).filter(|window| *window == text).count();
+    assert_eq!((holds(b"many"), holds(b"one"), holds(b"two")), (2, 1, 1));
+}

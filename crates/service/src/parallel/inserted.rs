@@ -1,0 +1,53 @@
+//! What a driver of parallel runs keeps of each unsettled request, and of each unsettled batch.
+
+use alloc::vec::Vec;
+
+use quorate_wire::{Batch, ClientId, Digest, SeqNum, Timestamp};
+
+use crate::executor::Ran;
+use crate::parallel::parallelizer::Position;
+use crate::state::cell::{Cell, Seen};
+
+/// A request that was inserted and has not settled.
+#[derive(Debug)]
+pub(super) struct Inserted {
+    pub(super) position: Position,
+    pub(super) client: ClientId,
+    pub(super) timestamp: Timestamp,
+    pub(super) digest: Digest,
+    pub(super) replier: Option<u16>,
+    pub(super) time_ns: u64,
+    pub(super) operation: Vec<u8>,
+    /// It takes long.
+    pub(super) is_long: bool,
+    /// The request can run on pages only.
+    pub(super) barrier: bool,
+    /// Nothing but a wrong rule can give another result at settling: the time is known, and there is room.
+    pub(super) is_certain: bool,
+    pub(super) cost: u64,
+    pub(super) status: Status,
+}
+
+/// How far a request has come.
+#[derive(Debug)]
+pub(super) enum Status {
+    Waiting,
+    Running,
+    /// It waits for its turn, to run on pages.
+    OnPages,
+    Ran {
+        ran: Ran,
+        reads: Vec<(Cell, Seen)>,
+        has_replied: bool,
+    },
+}
+
+/// A batch that was inserted and has not settled.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) seq: SeqNum,
+    pub(super) batch: Batch,
+    pub(super) requests: u32,
+    pub(super) settled: u32,
+    pub(super) time_ns: Option<u64>,
+}
