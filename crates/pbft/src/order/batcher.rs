@@ -315,7 +315,7 @@ mod tests {
     fn a_lane_waits_once() {
         let mut queue = Queue::default();
         let lanes = [0, 63, 64, u16::MAX].map(|lane| ClientId::new(1, lane));
-        for ms in [0, 1_000] {
+        for ms in [1_000, 2_000] {
             for lane in lanes.into_iter().chain(lanes) {
                 queue.push(lane, lane.lane() == 64);
             }
