@@ -4,8 +4,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_wire::batch::{Batch, BatchPool};
+use quorate_wire::batch::Batch;
 use quorate_wire::id::{ClientId, SeqNum};
+use quorate_wire::pool::BatchPool;
 
 use crate::io::config::MS;
 

@@ -13,10 +13,6 @@ use crate::envelope::digest::{Digest, Domains};
 use crate::envelope::id::{ClientId, Timestamp};
 use crate::protocol::message::{Proof, Request, RequestFlags};
 
-mod pool;
-
-pub use pool::BatchPool;
-
 /// Maximum number of requests in one batch, inlined and separate together.
 pub const BATCH_REQUESTS_MAX: u16 = 1024;
 /// The longest choice of the primary, in bytes (`MAX_ND`).
@@ -293,6 +289,11 @@ impl Batch {
             request.proof = *proof;
         }
         self.inlined.len() == proofs.len()
+    }
+
+    /// Returns whether it may wait to be used again: its buffers are not large, and it keeps no request that came apart from it.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.bytes.capacity() <= crate::envelope::frame::PACKED_BYTES_MAX && self.bodies().next().is_none()
     }
 
     /// Empties the batch and keeps its memory.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use quorate_wire::batch::{Batch, BatchPool, Body, StoredRequest};
+use quorate_wire::batch::{Batch, Body, StoredRequest};
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Kind, Request, encode_pre_prepare, pre_prepare_bytes_besides};
+use quorate_wire::pool::BatchPool;
 use quorate_wire::{ClientId, Digest, Principal, ReplicaId, SeqNum, ViewNum};
 
 use crate::samples::digest;

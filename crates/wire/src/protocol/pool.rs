@@ -3,8 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use super::Batch;
-use crate::envelope::frame::PACKED_BYTES_MAX;
+use crate::protocol::batch::Batch;
 
 /// Batches whose memory is reused when they are no longer shared.
 ///
@@ -40,9 +39,7 @@ impl BatchPool {
         let Some(room) = Arc::get_mut(&mut batch) else { unreachable!("just seen to be the only holder") };
         room.clear();
         let filled = fill(room);
-        // A batch that waits here to be used again keeps its buffers. It must not keep the requests that came apart from it.
-        let is_small = batch.bytes.capacity() <= PACKED_BYTES_MAX;
-        if is_small && batch.bodies().next().is_none() {
+        if batch.may_wait() {
             self.batches.push_back(batch.clone());
         }
         filled.map(|()| batch)
