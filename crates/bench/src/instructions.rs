@@ -8,10 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Operations of the shorter run: past the warm-up.
-const SHORT: u64 = 256;
+/// Operations of the shorter run: past the warm-up, in which the replicas fill their window and their archive of batches.
+const SHORT: u64 = 2048;
 /// Operations of the longer run.
-const LONG: u64 = 1280;
+const LONG: u64 = 3072;
 
 /// Returns the instructions of one operation in steady state; none where there is no valgrind. The child
 /// process gets the number of operations as its last argument.

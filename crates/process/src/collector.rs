@@ -132,6 +132,8 @@ pub(crate) struct Collector {
     early_until: Deadlines,
     /// This replica's REPLYs for the collectors, by replica.
     passed: Vec<Vec<u8>>,
+    /// Whether there are any.
+    has_passed: bool,
     /// Buffers for reuse.
     spare: Vec<Frames>,
     /// What goes to clients: the bytes, and for each frame its receiver and end.
@@ -152,6 +154,7 @@ impl Collector {
             until: VecDeque::new(),
             early_until: VecDeque::new(),
             passed: alloc::vec![Vec::new(); cluster.n()],
+            has_passed: false,
             spare: Vec::new(),
             bytes: Vec::new(),
             ready: Vec::new(),
@@ -169,6 +172,7 @@ impl Collector {
         if by != self.id {
             if let Some(passed) = self.passed.get_mut(by.index()) {
                 passed.extend_from_slice(frame);
+                self.has_passed = true;
             }
             return;
         }
@@ -198,11 +202,12 @@ impl Collector {
     /// Returns whether there are REPLYs of this replica for another collector.
     #[inline]
     pub(crate) fn has_passed(&self) -> bool {
-        self.passed.iter().any(|passed| !passed.is_empty())
+        self.has_passed
     }
 
     /// Returns the REPLYs of this replica for the collectors, by replica, and keeps these buffers from then on.
     pub(crate) fn swap_passed(&mut self, buffers: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        self.has_passed = false;
         core::mem::replace(&mut self.passed, buffers)
     }
 

@@ -36,7 +36,7 @@ pub mod envelope;
 pub mod protocol;
 
 pub use envelope::{auth, cluster, codec, digest, exchange, id, keys, seal};
-pub use protocol::{batch, frame, life, message, recall, reply, sign};
+pub use protocol::{batch, frame, life, message, pool, recall, reply, sign};
 
 pub use auth::{AuthError, Source, Verified};
 pub use batch::{Batch, Body};

@@ -8,6 +8,7 @@ pub mod frame;
 pub mod kinds;
 pub mod life;
 pub mod message;
+pub mod pool;
 pub mod recall;
 pub mod reply;
 mod seal;

@@ -2,9 +2,11 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use quorate_wire::batch::{Batch, BatchPool};
+use quorate_wire::batch::Batch;
 use quorate_wire::id::{ClientId, SeqNum};
+use quorate_wire::pool::BatchPool;
 
 use crate::io::config::MS;
 
@@ -21,6 +23,8 @@ const ASKED_MAX: usize = 8;
 struct Lanes {
     short: VecDeque<u16>,
     long: VecDeque<u16>,
+    /// A bit for each lane that is in one of them.
+    waiting: Vec<u64>,
     /// The last turn was one of the long ones.
     long_last: bool,
     /// While others are served, the next of the long ones has its turn at this time.
@@ -30,6 +34,17 @@ struct Lanes {
 impl Lanes {
     fn is_empty(&self) -> bool {
         self.short.is_empty() && self.long.is_empty()
+    }
+
+    /// Notes whether a lane waits. Returns whether that is news.
+    fn note(&mut self, lane: u16, waits: bool) -> bool {
+        let (at, bit) = (usize::from(lane / 64), 1 << (lane % 64));
+        if self.waiting.len() <= at {
+            self.waiting.resize(at + 1, 0);
+        }
+        let before = self.waiting[at];
+        self.waiting[at] = if waits { before | bit } else { before & !bit };
+        before != self.waiting[at]
     }
 }
 
@@ -55,7 +70,7 @@ impl Queue {
         if lanes.is_empty() {
             self.turns.push_back(client.principal());
         }
-        if !lanes.short.contains(&client.lane()) && !lanes.long.contains(&client.lane()) {
+        if lanes.note(client.lane(), true) {
             if long { &mut lanes.long } else { &mut lanes.short }.push_back(client.lane());
             self.len += 1;
             self.long_len += usize::from(long);
@@ -150,7 +165,7 @@ impl Queue {
         let long = lanes.long.iter().position(|lane| *lane == client.lane());
         lanes.long_last = long.is_some();
         let taken = if let Some(at) = long { lanes.long.remove(at) } else { lanes.short.pop_front() };
-        self.len -= usize::from(taken.is_some());
+        self.len -= usize::from(taken.is_some_and(|lane| lanes.note(lane, false)));
         self.long_len -= usize::from(lanes.long_last);
         !lanes.is_empty()
     }
@@ -275,8 +290,6 @@ impl Batcher {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     #[test]
@@ -296,6 +309,21 @@ mod tests {
         let long = queue.lanes[&turn.1.principal()].long.contains(&turn.1.lane());
         queue.serve(turn, ms * MS, if long { 50 * MS } else { 0 });
         Some(turn.1)
+    }
+
+    /// CL-1: a lane waits once, and may wait again when it has had its turn.
+    #[test]
+    fn a_lane_waits_once() {
+        let mut queue = Queue::default();
+        let lanes = [0, 63, 64, u16::MAX].map(|lane| ClientId::new(1, lane));
+        for ms in [1_000, 2_000] {
+            for lane in lanes.into_iter().chain(lanes) {
+                queue.push(lane, lane.lane() == 64);
+            }
+            assert_eq!(queue.len, lanes.len());
+            assert!(lanes.map(|_| serve(&mut queue, ms)).iter().all(Option::is_some));
+            assert_eq!((queue.len, queue.long_len, serve(&mut queue, ms)), (0, 0, None));
+        }
     }
 
     /// PR-8: after a long request its client's other long ones have a pause, while others are served; its short ones do not.

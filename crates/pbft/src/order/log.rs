@@ -103,9 +103,19 @@ impl Log {
         self.used_to.min(self.high())
     }
 
-    /// Returns all slots from the lowest number to the highest.
+    /// Returns the slots that may hold anything, from the lowest number to the highest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        (self.stable.0 + 1..=self.high().0).filter_map(|n| self.get(SeqNum(n)))
+        self.above(self.stable)
+    }
+
+    /// Returns those above `seq`.
+    pub(crate) fn above(&self, seq: SeqNum) -> impl Iterator<Item = &Slot> {
+        (self.stable.max(seq).0 + 1..=self.used_to().0).filter_map(|n| self.get(SeqNum(n)))
+    }
+
+    /// Returns the numbers of the slots that may hold anything, in order.
+    pub(crate) fn used(&self) -> impl Iterator<Item = SeqNum> + use<> {
+        (self.stable.0 + 1..=self.used_to().0).map(SeqNum)
     }
 
     /// Returns the numbers of the window in order.
@@ -134,7 +144,7 @@ impl Log {
 
     /// Ends the view that votes are of: each slot notes what it voted for.
     pub(crate) fn end_view(&mut self) {
-        for seq in self.numbers() {
+        for seq in self.used() {
             let view = self.view;
             if let Some(slot) = self.slot_mut(seq) {
                 slot.end_view(view);

@@ -19,11 +19,8 @@ impl Replica {
     /// Fills in the bodies of a batch that are here.
     pub(super) fn complete_from_table(&self, batch: &Arc<Batch>) -> Arc<Batch> {
         let mut batch = batch.clone();
-        if !batch.is_complete() {
-            let here: Vec<Body> = batch.missing().filter_map(|d| self.bodies.held(d)).cloned().collect();
-            for body in &here {
-                Arc::make_mut(&mut batch).supply(body);
-            }
+        if batch.missing().any(|digest| self.bodies.held(digest).is_some()) {
+            Arc::make_mut(&mut batch).complete(|digest| self.bodies.held(digest).cloned());
         }
         batch
     }
@@ -108,7 +105,7 @@ impl Replica {
         }
         let retry = self.config.fetch_retry_ns;
         let mut waiting = false;
-        for seq in self.log.numbers() {
+        for seq in self.log.used() {
             let Some(slot) = self.log.get(seq) else { continue };
             let Some(proposal) = slot.proposal().filter(|p| !p.authentic) else { continue };
             waiting = true;
@@ -192,7 +189,7 @@ impl Replica {
     fn place_batch(&mut self, batch: &Arc<Batch>) -> Vec<SeqNum> {
         let _digest = batch.digest();
         let mut placed = Vec::new();
-        for seq in self.log.numbers() {
+        for seq in self.log.used() {
             if self.log.slot_mut(seq).is_some_and(|slot| slot.supply(batch)) {
                 placed.push(seq);
             }
@@ -250,7 +247,7 @@ impl Replica {
         if !self.bodies.is_seeking() {
             return;
         }
-        for seq in self.log.numbers() {
+        for seq in self.log.used() {
             let Some(slot) = self.log.get(seq) else { continue };
             let Some(batch) = slot.proposed().cloned() else { continue };
             if batch.is_complete() {

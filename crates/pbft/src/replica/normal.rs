@@ -142,8 +142,9 @@ impl Replica {
         clients.sort_unstable();
         let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
         self.scratch = clients;
-        let separate = batch.separate();
-        twice || separate.iter().enumerate().any(|(i, d)| separate[..i].contains(d))
+        let mut separate = batch.separate().to_vec();
+        separate.sort_unstable();
+        twice || separate.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
@@ -159,9 +160,9 @@ impl Replica {
                 self.bodies.check_inlined(r.client, r.digest, signature, out);
             }
         }
-        for digest in batch.separate() {
-            let Some(body) = batch.bodies().find(|body| body.digest == *digest) else {
-                all &= batch.is_complete() || self.bodies.is_proven(digest);
+        for (digest, body) in batch.separate_bodies() {
+            let Some(body) = body else {
+                all &= self.bodies.is_proven(digest);
                 continue;
             };
             if self.stands(body.client, body.timestamp, digest, body.proof) {
@@ -468,7 +469,7 @@ impl Replica {
 
     /// Looks again at proposals with requests that were not authentic here.
     pub(super) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
-        for seq in self.log.numbers() {
+        for seq in self.log.used() {
             let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
             let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
             if self.is_authentic(&batch, out) {

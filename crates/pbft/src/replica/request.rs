@@ -186,7 +186,7 @@ impl Replica {
             return;
         }
         let digest = pending.request().digest;
-        let in_progress = self.log.iter().filter(|slot| slot.seq() > self.exec.executed());
+        let in_progress = self.log.above(self.exec.executed());
         let names = |slot: &&Slot| slot.proposed().is_some_and(|b| b.requests().any(|r| r.digest == digest));
         let proposed = in_progress.filter(names).map(Slot::seq).max();
         self.clients.start_waiting(client, now.mono_ns, self.watch.accepted(), proposed);

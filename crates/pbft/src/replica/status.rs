@@ -62,20 +62,23 @@ impl Replica {
         let first = self.log.stable().next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
         let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
+        let mark = |bits: &mut Vec<u8>, seq| {
+            let k = offset(first, seq);
+            if let Some(byte) = bits.get_mut(k / 8) {
+                *byte |= 1 << (k % 8);
+            }
+        };
         for slot in self.log.iter() {
-            let k = offset(first, slot.seq());
-            let mark = |bits: &mut Vec<u8>| {
-                if let Some(byte) = bits.get_mut(k / 8) {
-                    *byte |= 1 << (k % 8);
-                }
-            };
             if slot.prepared_in(self.views.view()) {
-                mark(&mut prepared);
+                mark(&mut prepared, slot.seq());
             }
-            let here = slot.committed().is_some_and(|digest| slot.batch(&digest).is_some());
-            if here || slot.seq() <= self.exec.executed() {
-                mark(&mut committed);
+            if slot.committed().is_some_and(|digest| slot.batch(&digest).is_some()) {
+                mark(&mut committed, slot.seq());
             }
+        }
+        // The slots of these may be empty: their effects may have come with a checkpoint.
+        for seq in self.log.numbers().take_while(|seq| *seq <= self.exec.executed()) {
+            mark(&mut committed, seq);
         }
         let has_new_view = self.evidence.entered_in(self.views.view()).is_some();
         let status = StatusMessage {

@@ -27,7 +27,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.collector.has_ready() {
             self.answer_clients();
         }
-        self.collector.trim();
+        if self.collector.deadline() != u64::MAX {
+            self.collector.trim();
+        }
     }
 
     fn pass(&mut self, watch: &mut impl Observer<S, P>) {

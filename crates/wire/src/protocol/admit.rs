@@ -14,13 +14,13 @@ use crate::envelope::id::{ClientId, Principal, ViewNum};
 use crate::envelope::keys::Covered;
 use crate::envelope::memo::Memo;
 use crate::envelope::seal::Seal;
-use crate::protocol::batch::BatchPool;
 use crate::protocol::frame::Frame;
 use crate::protocol::kinds::{Kind, kinds};
 use crate::protocol::message::{
     self, BodyKind, BodyMessage, Message, PrePrepare, PrePrepareHead, Proof, Reply, Request, Suspect,
     ViewChange, fixed_len,
 };
+use crate::protocol::pool::BatchPool;
 use crate::protocol::sign::{Signed, request_digest};
 
 /// Maximum number of batches whose memory the authenticator keeps for use again. With the default settings, this is

@@ -4,7 +4,6 @@
 //! requests are part of the batch ("inlined"), large ones are named by digest and sent separately ("separate"),
 //! inlined ones first in execution order (spec §5.1).
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -148,6 +147,8 @@ pub struct Batch {
     separate: Vec<Digest>,
     /// The bodies of the separate requests that are here, in their order.
     bodies: Vec<Option<Body>>,
+    /// The number of those that are not here.
+    lacking: usize,
     choice: ([u8; 16], u8),
 }
 
@@ -214,17 +215,32 @@ impl Batch {
 
     /// Returns the digests of separate requests whose bodies are missing.
     pub fn missing(&self) -> impl Iterator<Item = &Digest> {
-        self.separate.iter().zip(&self.bodies).filter(|(_, body)| body.is_none()).map(|(digest, _)| digest)
+        let all = self.separate.iter().zip(&self.bodies);
+        all.filter(|(_, body)| body.is_none()).map(|(digest, _)| digest).take(self.lacking)
     }
 
     /// Returns whether every separate request's body is here.
     pub fn is_complete(&self) -> bool {
-        self.bodies.iter().all(Option::is_some)
+        self.lacking == 0
     }
 
     /// Returns the bodies of the separate requests that are here.
     pub fn bodies(&self) -> impl Iterator<Item = &Body> {
         self.bodies.iter().flatten()
+    }
+
+    /// Returns the digest of each separate request, with its body if that is here.
+    pub fn separate_bodies(&self) -> impl Iterator<Item = (&Digest, Option<&Body>)> {
+        self.separate.iter().zip(self.bodies.iter().map(Option::as_ref))
+    }
+
+    /// Keeps the bodies of missing separate requests that `held` returns.
+    pub fn complete(&mut self, held: impl Fn(&Digest) -> Option<Body>) {
+        for (digest, place) in self.separate.iter().zip(&mut self.bodies).filter(|(_, place)| place.is_none())
+        {
+            *place = held(digest);
+            self.lacking -= usize::from(place.is_some());
+        }
     }
 
     /// Keeps `body` where a separate request with its digest is missing. Returns whether one was.
@@ -233,6 +249,7 @@ impl Batch {
         for (digest, place) in self.separate.iter().zip(&mut self.bodies) {
             if *digest == body.digest && place.is_none() {
                 *place = Some(body.clone());
+                self.lacking -= 1;
                 used = true;
             }
         }
@@ -274,6 +291,11 @@ impl Batch {
         self.inlined.len() == proofs.len()
     }
 
+    /// Returns whether it may wait to be used again: its buffers are not large, and it keeps no request that came apart from it.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.bytes.capacity() <= crate::envelope::frame::PACKED_BYTES_MAX && self.bodies().next().is_none()
+    }
+
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.digest = Digest::ZERO;
@@ -281,6 +303,7 @@ impl Batch {
         self.inlined.clear();
         self.separate.clear();
         self.bodies.clear();
+        self.lacking = 0;
         self.choice = ([0; 16], 0);
     }
 
@@ -344,6 +367,7 @@ impl Batch {
     pub fn push_separate(&mut self, digest: Digest, body: Option<Body>) {
         self.bytes.extend_from_slice(&digest.0);
         self.separate.push(digest);
+        self.lacking += usize::from(body.is_none());
         self.bodies.push(body);
     }
 
@@ -453,45 +477,4 @@ fn span(start: usize, len: usize) -> (u32, u32) {
 fn slice(bytes: &[u8], (start, len): (u32, u32)) -> &[u8] {
     let (Ok(start), Ok(len)) = (usize::try_from(start), usize::try_from(len)) else { return &[] };
     bytes.get(start..start + len).unwrap_or(&[])
-}
-
-/// Batches whose memory is reused when they are no longer shared.
-///
-/// Holds at most `max` of them; beyond that, new ones are simply allocated.
-#[derive(Debug)]
-pub struct BatchPool {
-    batches: VecDeque<Arc<Batch>>,
-    max: usize,
-}
-
-impl BatchPool {
-    /// Returns an empty pool of at most `max` batches.
-    pub fn new(max: usize) -> Self {
-        Self { batches: VecDeque::new(), max }
-    }
-
-    /// Returns a batch filled in by `fill`: the one handed out longest ago if it has come back,
-    /// otherwise a new one.
-    pub fn fill<E>(&mut self, fill: impl FnOnce(&mut Batch) -> Result<(), E>) -> Result<Arc<Batch>, E> {
-        let mut batch = match self.batches.pop_front() {
-            Some(front) if Arc::strong_count(&front) == 1 => front,
-            Some(busy) if self.batches.len() + 1 >= self.max => {
-                // Full, and its oldest is still in use: forget that one.
-                drop(busy);
-                Arc::default()
-            }
-            Some(busy) => {
-                self.batches.push_front(busy);
-                Arc::default()
-            }
-            None => Arc::default(),
-        };
-        let Some(room) = Arc::get_mut(&mut batch) else { unreachable!("just seen to be the only holder") };
-        room.clear();
-        let filled = fill(room);
-        if batch.bytes.capacity() <= crate::envelope::frame::PACKED_BYTES_MAX {
-            self.batches.push_back(batch.clone());
-        }
-        filled.map(|()| batch)
-    }
 }

@@ -6,6 +6,7 @@ use quorate_wire::batch::{Batch, Body, StoredRequest};
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
 use quorate_wire::message::{Kind, Request, encode_pre_prepare, pre_prepare_bytes_besides};
+use quorate_wire::pool::BatchPool;
 use quorate_wire::{ClientId, Digest, Principal, ReplicaId, SeqNum, ViewNum};
 
 use crate::samples::digest;
@@ -43,6 +44,13 @@ fn a_batch_is_complete_when_every_body_is_here() {
     batch.seal(&domains, b"choice");
     assert_eq!(batch.missing().collect::<Vec<_>>(), [&b.digest]);
     assert!(!batch.is_complete());
+    let mut other = batch.clone();
+    other.complete(|digest| (*digest == b.digest).then(|| b.clone()));
+    assert!(other.is_complete() && other.missing().next().is_none());
+    assert_eq!(
+        other.separate_bodies().map(|(_, body)| body.map(|b| b.digest)).collect::<Vec<_>>(),
+        [Some(b.digest), Some(c.digest)]
+    );
     assert!(!batch.supply(&a), "it is not asked for");
     assert!(batch.supply(&b));
     assert!(!batch.supply(&b), "it is here already");
@@ -54,6 +62,21 @@ fn a_batch_is_complete_when_every_body_is_here() {
     let other_order = [b.digest, a.digest, c.digest];
     assert_ne!(batch.digest(), domains.batch(other_order.iter(), b"choice"));
     assert_ne!(batch.digest(), domains.batch(order.iter(), b"choicf"));
+}
+
+/// A batch that is not used any more keeps no long request in memory.
+#[test]
+fn a_pool_of_batches_keeps_no_bodies() {
+    let mut world = World::new();
+    let body = stored(&mut world, 1, b"long");
+    let mut pool = BatchPool::new(8);
+    let batch = pool.fill(|batch| -> Result<(), ()> {
+        batch.push_separate(body.digest, Some(body.clone()));
+        Ok(())
+    });
+    assert_eq!(Arc::strong_count(&body), 2);
+    drop(batch);
+    assert_eq!(Arc::strong_count(&body), 1);
 }
 
 /// The digest is of the requests, not of how they travel: so a primary that has to send one apart
