@@ -156,7 +156,10 @@ fn check(what: &str, output: &Output, code: &str, parts: &[&str]) {
     let explained = quorate(&["explain", code]);
     let status = output.status.code().unwrap();
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
-    assert!(explained.trim_end().ends_with(&format!("Status {status}.")), "{what}: {status}: {explained}");
+    assert!(
+        explained.trim_end().ends_with(&format!("Exit status {status}.")),
+        "{what}: {status}: {explained}"
+    );
 }
 
 #[test]
