@@ -68,6 +68,8 @@ fn l1_a_client_has_its_quota() {
     assert_eq!(one(&mut executor, later, lane(7, 1), 101), Repeated);
     assert_eq!(one(&mut executor, later, lane(7, 0), 108), Executed, "in the place of lane 1");
     assert_eq!(one(&mut executor, later, lane(7, 1), 101), Overtaken);
+    let lost = Cached { timestamp: Timestamp(101), digest: Digest::ZERO, result: None };
+    assert_eq!(executor.cached(lane(7, 1)), Ok(Some(lost)), "L42: who asks again hears so");
     // Lane 6 and lane 0 were used just now.
     for l in 10..14 {
         assert_eq!(one(&mut executor, later, lane(7, l), 200 + u64::from(l)), Executed);
