@@ -86,6 +86,22 @@ fn l40_replicas_have_lanes_whatever_the_quota_of_clients() {
     }
 }
 
+/// L44, RC-6: administrators fill the table as far as they may, and replicas have lanes all the same.
+#[test]
+fn l44_administrators_leave_room_for_replicas() {
+    let person = Client { rights: Rights::Admin, key: [1; 32], address: None };
+    let founders: BTreeMap<u64, Client> = (1..=3).map(|admin| (admin, person.clone())).collect();
+    let mut executor = with(64, 64).governed(founders, 4); // 8 are reserved, 4 of them for replicas
+    let mut taken = 0;
+    for (admin, l) in (1..=3).flat_map(|admin| (0..28).map(move |l| (admin, l))) {
+        taken += u32::from(one(&mut executor, 1, lane(admin, l), 10) == Executed);
+    }
+    for replica in 0..4 {
+        assert_eq!(one(&mut executor, 1, ClientId(replica), 10), Executed, "r{replica}");
+    }
+    assert_eq!(taken, 60, "more than other clients, and not all");
+}
+
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was
 /// filled before clients had quotas.
 #[test]
