@@ -214,7 +214,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// A page of it cannot be read.
     pub fn cached(&mut self, client: ClientId) -> Result<Option<Cached<'_>>, PageFault> {
         let view = self.state.committed(self.reply_pages);
-        let Some(lane) = fault(self.lanes.find(&view, client))?.flatten() else { return Ok(None) };
+        let Some(lane) = fault(self.lanes.find(&view, client))?.flatten() else {
+            let (released, _) = self.lanes.numbers(client);
+            let lost = Cached { timestamp: released, digest: Digest::ZERO, result: None };
+            return Ok((released.0 > 0).then_some(lost));
+        };
         self.result.clear();
         let kept = fault(self.lanes.result(&view, &lane, &mut self.result))?.unwrap_or(false);
         let result = kept.then_some(&self.result[..]);

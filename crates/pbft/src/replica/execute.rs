@@ -273,8 +273,9 @@ impl Replica {
     pub(super) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
         let Some(reply) = reply else { return };
         let executed = self.clients.get(client).map_or(Timestamp(0), Client::executed);
-        // The overlay may hold a newer one, which is not committed: it is not shown.
-        if reply.timestamp <= executed {
+        // The overlay may hold a newer one, which is not committed: it is not shown. Where the lane has lost its entry, the
+        // reply says how far the client's lanes had come (L42).
+        if reply.timestamp <= executed || reply.digest == Digest::ZERO {
             self.send_reply(
                 None,
                 client,
