@@ -62,8 +62,8 @@ enum What {
     Show,
     /// Name the readers and writers of the keys with a prefix
     ///
-    /// Needs the directory of an administrator in DIR. Nobody gets a right that the rules in register.toml do not give. A
-    /// client without the right gets no answer, so its operations time out.
+    /// Needs the directory of an administrator in DIR. Nobody gets a right that the rules in register.toml do not give.
+    /// Servers refuse the operations of a client without the right: the client prints the error Q064.
     ///
     /// Exit status: 0 at least 2f + 1 servers have the new list; 3 fewer do, and the others may get it later.
     ///

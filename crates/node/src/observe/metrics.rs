@@ -124,7 +124,12 @@ const OF_WORKERS: &[(&str, &str, &str, OfWorkers)] = &[
     ("quorate_early_replies_total", "counter", "Replies that left before their requests settled.", |w| {
         number(w.early)
     }),
-    ("quorate_parked_total", "counter", "Times that settling waited for a page.", |w| number(w.parked)),
+    (
+        "quorate_parked_total",
+        "counter",
+        "Times that settling waited for a page that could not be read.",
+        |w| number(w.parked),
+    ),
     (
         "quorate_wrong_rules_total",
         "counter",
