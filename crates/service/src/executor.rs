@@ -260,10 +260,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on, nor one that
-    /// another replica is fetching, until it fetches another: under load checkpoints come faster than the parts
-    /// of one can be asked for. All of that up to `checkpoints_max` of them.
-    pub fn discard(&mut self, below: SeqNum) {
-        let below = self.transfer.needs(below, self.state.checkpoints().map(|(seq, _)| seq));
+    /// another replica is fetching: under load checkpoints come faster than the parts of one can be asked for. All of that
+    /// up to `checkpoints_max` of them.
+    pub fn discard(&mut self, now_ns: u64, below: SeqNum) {
+        let below = self.transfer.needs(now_ns, below, self.state.checkpoints().map(|(seq, _)| seq));
         self.state.discard(below);
     }
 
