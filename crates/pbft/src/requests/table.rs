@@ -70,9 +70,6 @@ pub(crate) struct RequestTable {
     shares: BTreeMap<u64, Share>,
     clients_max: usize,
     lanes_max: usize,
-    /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
-    /// One a lane, and forgotten with it.
-    refused: BTreeMap<ClientId, Timestamp>,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
     /// Requests that were proposed while any waited for that.
@@ -90,7 +87,6 @@ impl RequestTable {
             shares: BTreeMap::new(),
             clients_max,
             lanes_max,
-            refused: BTreeMap::new(),
             waiting: VecDeque::new(),
             proposed: 0,
             all_long_bytes: 0,
@@ -141,7 +137,6 @@ impl RequestTable {
         let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed()) else { return false };
         let id = *id;
         self.clients.remove(&id);
-        self.refused.remove(&id);
         if let Some(share) = self.shares.get_mut(&principal) {
             share.lanes -= 1;
             if share.lanes == 0 {
@@ -232,18 +227,6 @@ impl RequestTable {
     /// Drops the waiting request.
     pub(crate) fn take_pending(&mut self, client: ClientId) {
         self.change(client, Client::take_pending);
-    }
-
-    /// Notes what became of a request in a batch: the service refused it, or executed it.
-    #[inline]
-    pub(crate) fn note_outcome(&mut self, client: ClientId, timestamp: Timestamp, refused: bool) {
-        if refused {
-            if self.clients.contains_key(&client) {
-                self.refused.insert(client, timestamp);
-            }
-        } else if !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp) {
-            self.refused.remove(&client);
-        }
     }
 
     /// Returns every lane that has a request waiting.
@@ -339,13 +322,10 @@ impl RequestTable {
         }
     }
 
-    /// Notes that a client's request was executed and committed. Older ones do not wait any more.
+    /// Notes that a batch with a client's request was executed and has committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
-        let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
         let Some(entry) = self.entry(client) else { return };
-        if !refused {
-            entry.note_executed(timestamp);
-        }
+        entry.note_executed(timestamp);
         if entry.pending().is_some_and(|p| p.request().timestamp <= timestamp) {
             self.take_pending(client);
         }
@@ -443,7 +423,6 @@ impl RequestTable {
 
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
-        self.refused.clear();
         for client in self.clients.values_mut() {
             client.forget_executed();
         }

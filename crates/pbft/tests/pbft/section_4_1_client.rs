@@ -356,6 +356,29 @@ fn l6_lanes_of_one_client_are_bounded() {
     assert_eq!(desk.replica.state().pending, 16, "in all");
 }
 
+/// L61, EX-2: the state has no entry for a lane whose request was refused, and so no reply to send again. The request is
+/// ordered again.
+#[test]
+fn l61_a_refused_request_is_ordered_again() {
+    let mut desk = Desk::new(R1);
+    desk.is_full = true;
+    desk.order(1, c(0), 1, b"x");
+    desk.forget();
+    for _ in 0..2 {
+        desk.pass(20);
+        desk.request(c(0), 1, b"x");
+    }
+    assert_eq!((desk.replica.state().pending, desk.sent_to(R0, Kind::Request)), (1, 1));
+    // What the state said before it executed the lane's next request says nothing about that.
+    desk.is_full = false;
+    desk.order(2, c(0), 2, b"y");
+    desk.input(Input::Cached { client: c(0), reply: None });
+    desk.forget();
+    desk.pass(20);
+    desk.request(c(0), 2, b"y");
+    assert_eq!((desk.replica.state().pending, desk.sent_to(R0, Kind::Request)), (0, 0));
+}
+
 /// L6: one client's signatures under way leave room for others'.
 #[test]
 fn l6_signatures_of_one_client_are_bounded() {
