@@ -9,6 +9,13 @@ use crate::registry::{self, Rights, Setting};
 use crate::replies::shares::Holder;
 use crate::service::Service;
 
+/// Says whether a request can have this timestamp: in the state, 0 says that nothing was lost or refused, so that the lane
+/// could not give its place away (L62).
+#[inline]
+pub(super) fn is_possible(timestamp: Timestamp) -> bool {
+    timestamp.0 > 0
+}
+
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
     /// what is reserved).

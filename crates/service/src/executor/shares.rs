@@ -102,6 +102,25 @@ fn l44_administrators_leave_room_for_replicas() {
     assert_eq!(taken, 60, "more than other clients, and not all");
 }
 
+/// L62: a request with timestamp 0 is not executed: its lane could never give its place away, because 0 means that nothing
+/// was lost. A lane of a state from before that was so does give it away.
+#[test]
+fn l62_timestamp_0_takes_no_place() {
+    let mut executor = with(16, 7); // 2 are reserved
+    assert_eq!(one(&mut executor, 1, lane(7, 0), 0), ReplyOutcome::Superseded);
+    assert_eq!(executor.lanes().0, 0);
+    let mut view = executor.state.view(executor.reply_pages);
+    let old = (lane(7, 0), Timestamp(0));
+    executor.lanes.record(&mut view, old, 1, Digest::ZERO, b"").unwrap();
+    for l in 0..13 {
+        assert_eq!(one(&mut executor, 1, lane(8 + l, 0), 10), Executed);
+    }
+    assert_eq!(executor.lanes(), (14, 14));
+    assert_eq!(one(&mut executor, IDLE_NS + 1_000, lane(50, 0), 10), Executed, "in the place of the oldest");
+    assert_eq!(one(&mut executor, IDLE_NS + 1_000, lane(7, 0), 0), ReplyOutcome::Superseded);
+    assert_eq!(executor.cached(lane(7, 0)), Ok(None));
+}
+
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was
 /// filled before clients had quotas.
 #[test]

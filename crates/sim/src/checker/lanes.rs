@@ -68,6 +68,9 @@ impl Table {
         time_ns: u64,
         privileged: bool,
     ) -> Option<ReplyOutcome> {
+        if timestamp.0 == 0 {
+            return Some(ReplyOutcome::Superseded);
+        }
         if self.lanes.contains_key(&client) {
             return None;
         }
