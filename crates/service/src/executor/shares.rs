@@ -121,6 +121,21 @@ fn l62_timestamp_0_takes_no_place() {
     assert_eq!(executor.cached(lane(7, 0)), Ok(None));
 }
 
+/// L63, RC-6: no recovery request leaves its replica, or the others, without timestamps for later ones.
+#[test]
+fn l63_a_recovery_request_of_the_far_future_is_not_executed() {
+    const DAY_NS: u64 = 24 * 3_600 * 1_000_000_000;
+    let mut executor = with(16, 7);
+    let (now, r3) = (1_000, ClientId(3));
+    for t in [u64::MAX, now + DAY_NS + 1] {
+        assert_eq!(one(&mut executor, now, r3, t), ReplyOutcome::Superseded);
+    }
+    assert_eq!(one(&mut executor, now + 1, r3, now + 1), Executed, "nothing of them is kept");
+    assert_eq!(one(&mut executor, now + 2, r3, now + 2 + DAY_NS), Executed, "of a clock that is wrong");
+    assert_eq!(one(&mut executor, now + 3, r3, now + 3 + DAY_NS), Executed, "a later one is always possible");
+    assert_eq!(one(&mut executor, now + 4, lane(7, 0), u64::MAX), Executed, "that is the client's own");
+}
+
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was
 /// filled before clients had quotas.
 #[test]
