@@ -262,10 +262,15 @@ impl Client {
         *self.turned_away.get_or_insert(now)
     }
 
-    /// Returns when its long request came, if that may go: it is not in a proposal above `last`.
+    /// Returns when its long request came, if that may go.
     pub(super) fn may_give_way(&self, last: SeqNum) -> Option<u64> {
+        self.unproposed_since(last).filter(|_| self.long_bytes() > 0)
+    }
+
+    /// Returns when its request came, if that is not in a proposal above `last`.
+    pub(super) fn unproposed_since(&self, last: SeqNum) -> Option<u64> {
         let pending = self.pending.as_ref()?;
-        (pending.is_long() && !pending.is_proposed(last)).then_some(pending.came)
+        (!pending.is_proposed(last)).then_some(pending.came)
     }
 
     /// Its request goes, and keeps its turn.
