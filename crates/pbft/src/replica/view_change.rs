@@ -46,7 +46,7 @@ impl Replica {
         if m.view < self.views.view() {
             return out.reject(Reject::OtherView);
         }
-        if let Err(reason) = self.evidence.keep_suspect(from, m) {
+        if let Err(reason) = self.evidence.keep_suspect(from, m, self.views.view()) {
             return out.reject(reason);
         }
         if m.view > self.views.view() {
@@ -256,9 +256,10 @@ impl Replica {
             self.send_view_change(view, leave, out);
         }
         // "a replica that multicasts a view-change message for view v+1 waits for 2f + 1 view-change
-        // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3.
-        let enough = size(self.evidence.senders_for(self.views.view())) >= self.cluster.quorum();
-        if enough && self.views.start_timer() {
+        // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3. Those for later views count as well:
+        // their senders do not come back, and may be too few to follow (L41).
+        let there = mutant!(M168, self.evidence.senders_from(view), self.evidence.senders_for(view));
+        if size(there) >= self.cluster.quorum() && self.views.start_timer() {
             self.views.note_waiting(self.exec.executed());
             Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience(now)));
         }

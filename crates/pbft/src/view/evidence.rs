@@ -19,11 +19,12 @@ const REJECTS_MAX: usize = 1024;
 /// Why a message was not kept, and whether its sender contradicts itself by it.
 pub(crate) type Refused = (Reject, bool);
 
-/// At most one SUSPECT, one VIEW-CHANGE and one NEW-VIEW of each replica.
+/// At most two SUSPECTs, one VIEW-CHANGE and one NEW-VIEW of each replica.
 #[derive(Debug)]
 pub(crate) struct ViewEvidence {
-    /// The newest SUSPECT of each replica.
-    suspects: Vec<Option<Suspect>>,
+    /// The SUSPECT of each replica for this replica's view, and its newest one: that of a view that its sender has fallen
+    /// back from by a crash must not take the place of the other (L41).
+    suspects: Vec<[Option<Suspect>; 2]>,
     /// This replica's own, as a frame to send again.
     own_suspect: Option<(ViewNum, Vec<u8>)>,
     /// The newest valid VIEW-CHANGE of each replica (VC-6).
@@ -46,7 +47,7 @@ impl ViewEvidence {
     /// Returns the knowledge of a replica, one of `n`, that has never left a view.
     pub(crate) fn new(n: usize) -> Self {
         Self {
-            suspects: alloc::vec![None; n],
+            suspects: alloc::vec![[None; 2]; n],
             own_suspect: None,
             received: alloc::vec![None; n],
             candidates: alloc::vec![None; n],
@@ -66,7 +67,8 @@ impl ViewEvidence {
     /// Returns the SUSPECTs of a view, with who sent them.
     pub(crate) fn suspects(&self, view: ViewNum) -> Vec<(ReplicaId, Suspect)> {
         let of = self.suspects.iter().enumerate();
-        of.filter_map(|(i, s)| Some((ReplicaId::at(i), s.filter(|s| s.view == view)?))).collect()
+        let of = of.flat_map(|(i, kept)| kept.iter().flatten().map(move |s| (ReplicaId::at(i), *s)));
+        of.filter(|(_, s)| s.view == view).collect()
     }
 
     /// Returns the newest valid VIEW-CHANGE of each replica that has sent one.
@@ -82,6 +84,11 @@ impl ViewEvidence {
     /// Returns who has sent a valid VIEW-CHANGE for `view`: bit `i` is replica `i`.
     pub(crate) fn senders_for(&self, view: ViewNum) -> u64 {
         self.received_for(view).fold(0, |set, m| set | bit(m.sender()))
+    }
+
+    /// Returns who has sent a valid VIEW-CHANGE for `view` or a later one: each of them has left all earlier views.
+    pub(crate) fn senders_from(&self, view: ViewNum) -> u64 {
+        self.received().filter(|m| m.body().view >= view).fold(0, |set, m| set | bit(m.sender()))
     }
 
     /// Returns the NEW-VIEWs under examination.
@@ -123,22 +130,33 @@ impl ViewEvidence {
     /// Keeps a SUSPECT of this replica's own, and its frame.
     pub(crate) fn suspect(&mut self, own: ReplicaId, suspect: Suspect, frame: Vec<u8>) {
         self.own_suspect = Some((suspect.view, frame));
-        if let Some(entry) = self.suspects.get_mut(own.index()) {
-            *entry = Some(suspect);
+        if let Some([current, _]) = self.suspects.get_mut(own.index()) {
+            *current = Some(suspect);
         }
     }
 
-    /// Keeps another replica's SUSPECT, unless it is no newer than the one before.
-    pub(crate) fn keep_suspect(&mut self, from: ReplicaId, m: &Suspect) -> Result<(), Reject> {
-        let Some(entry) = self.suspects.get_mut(from.index()) else { return Err(Reject::WrongSender) };
-        match entry {
-            Some(known) if known.view > m.view => Err(Reject::OtherView),
-            Some(known) if known.view == m.view => Err(Reject::Duplicate),
-            Some(_) | None => {
-                *entry = Some(*m);
-                Ok(())
-            }
+    /// Keeps another replica's SUSPECT if it is for this replica's view, `view`, or newer than those before.
+    pub(crate) fn keep_suspect(
+        &mut self,
+        from: ReplicaId,
+        m: &Suspect,
+        view: ViewNum,
+    ) -> Result<(), Reject> {
+        let Some([current, newest]) = self.suspects.get_mut(from.index()) else {
+            return Err(Reject::WrongSender);
+        };
+        if newest.is_some_and(|known| known.view == view) {
+            *current = newest.take();
         }
+        if [*current, *newest].iter().flatten().any(|known| known.view == m.view) {
+            return Err(Reject::Duplicate);
+        }
+        match newest {
+            _ if m.view == view => *current = Some(*m),
+            Some(known) if known.view > m.view => return Err(Reject::OtherView),
+            Some(_) | None => *newest = Some(*m),
+        }
+        Ok(())
     }
 
     /// Keeps a VIEW-CHANGE of this replica's own.

@@ -210,3 +210,38 @@ fn l28_a_hand_over_counts_for_those_who_come_to_the_view_later() {
     let own = ViewChange::decode(Frame::decode(&last).unwrap().body).unwrap();
     assert_eq!((own.view, own.leave), (ViewNum(2), moved.leave), "and its reason is given on");
 }
+
+/// L41, TM-3: one replica is two views ahead by hand-overs. That is too few to follow, and no quorum comes to this view any
+/// more, but a quorum has left all views before it: so nobody else can end the wait.
+#[test]
+fn l41_view_changes_for_later_views_start_the_timer() {
+    for is_ahead in [true, false] {
+        let mut desk = backup();
+        fail_view(&mut desk, 0);
+        let mut frames = view_changes(&mut desk, 1, &[R3]);
+        let ahead = ViewChange { leave: desk.leave_cert(3, &[R3]), ..desk.empty_view_change(4) };
+        frames.extend(is_ahead.then(|| desk.view_change(R0, &ahead)));
+        for frame in &frames {
+            desk.frame(frame);
+        }
+        desk.pass(80);
+        assert!(!suspected(&desk, 1), "the wait is 100 ms");
+        desk.pass(80);
+        assert_eq!(suspected(&desk, 1), is_ahead, "two of four are no quorum");
+        assert_eq!(desk.replica.view(), ViewNum(1), "one that is ahead moves nobody");
+    }
+}
+
+/// L41, LV-2: a replica has said that it suspects a later view, and has fallen back by a crash: that it suspects this view
+/// counts all the same. So does, later, what it said first.
+#[test]
+fn l41_a_suspect_counts_after_one_of_a_later_view() {
+    let mut desk = backup();
+    desk.suspect(R3, 2);
+    desk.suspect(R3, 0);
+    assert_eq!(desk.replica.view(), ViewNum(0));
+    desk.suspect(R1, 0);
+    assert_eq!(desk.replica.view(), ViewNum(1));
+    desk.suspect(R0, 2);
+    assert_eq!(desk.replica.view(), ViewNum(3), "two suspect view 2");
+}

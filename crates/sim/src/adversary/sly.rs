@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use quorate_pbft::choice;
 use quorate_pbft::step::Recipient;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Data, MetaData};
+use quorate_wire::message::{Data, MetaData, Suspect, SuspectReason};
 use quorate_wire::{Digest, Kind, Message, Principal, SeqNum};
 
 use super::primary::Censor;
@@ -66,6 +66,28 @@ impl Liar for OldStatus {
             return Fate::Drop;
         }
         Fate::Keep
+    }
+}
+
+/// K7: hands each view of its own over to those who come to it, and takes no other part in a view change.
+#[derive(Debug)]
+pub struct HandsOver;
+
+impl Liar for HandsOver {
+    fn hear(&mut self, lie: &mut Lie<'_>, from: Principal, message: &Message<'_>) -> bool {
+        if let (Principal::Replica(to), Message::ViewChange(m)) = (from, message)
+            && lie.config().cluster.primary(m.body().view) == lie.id
+        {
+            let (view, reason) = (m.body().view, SuspectReason::SelfHandoff);
+            let suspect = Suspect { view, reason, signature: [0; 64] };
+            lie.say_with(Recipient::Replica(to), Kind::Suspect, |w| suspect.encode(w));
+        }
+        true
+    }
+
+    fn speak(&mut self, _lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let silent = [Kind::ViewChange, Kind::NewView, Kind::Suspect].contains(&said.kind);
+        if silent { Fate::Drop } else { Fate::Keep }
     }
 }
 

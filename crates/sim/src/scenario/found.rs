@@ -9,8 +9,10 @@ use super::found_liars::{ClaimsWhatOneHolds, EarlyHandOver, FarIncarnation, FarQ
 use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
+use crate::adversary::backup::Mute;
 use crate::adversary::client::Forgery;
 use crate::adversary::plausible::PrivateProof;
+use crate::adversary::sly::HandsOver;
 use crate::app::App;
 use crate::disk::Pace;
 use crate::network::Delay;
@@ -132,6 +134,18 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[VIEW_CHANGES, Expect::Noted("one has left the view that the others come to")])
     .with(|setup| setup.liar(ReplicaId(1), EarlyHandOver::default))
     .play(early_hand_over),
+    Scenario::new(
+        "l41_replicas_fall_back_by_a_crash_while_one_is_ahead",
+        &["L41"],
+        "Hand-overs move a replica two views on; those who went with it crash, and forget it: they follow again (TM-3)",
+    )
+    .expects(&[VIEW_CHANGES, Expect::Noted("one is ahead of those who have fallen back")])
+    .with(|setup| {
+        let setup = setup.liar(ReplicaId(2), || HandsOver);
+        let others = setup.last_f().into_iter().skip(1);
+        others.fold(setup, |setup, id| setup.liar(id, || Mute { answers_below: 0 }))
+    })
+    .play(fall_back),
     Scenario::new(
         "l6_queue_of_one_client",
         &["L6"],
@@ -358,6 +372,39 @@ fn early_hand_over(stage: &mut Stage) -> Ended {
     stage.until("everybody is in one view", 10_000 * MS, |w| {
         w.core_facts().all(|facts| facts.normal && facts.view.0 >= 2)
     })
+}
+
+fn fall_back(stage: &mut Stage) -> Ended {
+    let (all, ahead, h) = (stage.all(), ReplicaId(1), 1);
+    let back: Vec<usize> = stage.correct().into_iter().filter(|other| *other != h).collect();
+    stage.busy(10)?;
+    stage.quiet()?;
+    // r0 hands view 0 over. r1 begins view 1, and nobody hears of that.
+    stage.mute(Kind::NewView, &[ahead], &all);
+    stage.world.crash(0);
+    stage.world.restart_later(0, 10 * MS);
+    stage.until("r1 has begun view 1, and all wait for it", 5_000 * MS, |w| {
+        w.core_facts().all(|facts| facts.view.0 == 1) && w.checkers.facts(ahead).normal
+    })?;
+    stage.pass(20 * MS)?;
+    // r1 hands view 1 over, and the liar view 2. All follow, but the disk of r1 alone knows of it before the crash.
+    let never = Pace { low_ns: 60_000 * MS, high_ns: 60_000 * MS };
+    back.iter().for_each(|h| stage.world.set_disk(*h, never));
+    stage.world.crash(h);
+    stage.world.restart_later(h, 10 * MS);
+    stage.until("all have left view 2", 5_000 * MS, |w| w.core_facts().all(|facts| facts.view.0 == 3))?;
+    stage.pass(20 * MS)?;
+    for h in &back {
+        stage.world.lose_power(*h);
+        stage.world.set_disk(*h, Pace::FAST);
+        stage.world.restart(*h);
+    }
+    stage.mend();
+    let views: Vec<u64> = stage.world.core_facts().map(|facts| facts.view.0).collect();
+    let fallen = views.iter().filter(|view| **view == 1).count();
+    stage.require(fallen == back.len() && views.contains(&3), format!("views {views:?}"))?;
+    stage.note("one is ahead of those who have fallen back");
+    stage.until_view(3, 10_000 * MS)
 }
 
 fn clock_behind(stage: &mut Stage) -> Ended {
