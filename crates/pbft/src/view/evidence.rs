@@ -136,12 +136,7 @@ impl ViewEvidence {
     }
 
     /// Keeps another replica's SUSPECT if it is for this replica's view, `view`, or newer than those before.
-    pub(crate) fn keep_suspect(
-        &mut self,
-        from: ReplicaId,
-        m: &Suspect,
-        view: ViewNum,
-    ) -> Result<(), Reject> {
+    pub(crate) fn keep_suspect(&mut self, from: ReplicaId, m: &Suspect, view: ViewNum) -> Result<(), Reject> {
         let Some([current, newest]) = self.suspects.get_mut(from.index()) else {
             return Err(Reject::WrongSender);
         };
