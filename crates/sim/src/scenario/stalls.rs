@@ -1,15 +1,19 @@
 //! Faults found in this code that leave a cluster without a quorum forever, although only f replicas are faulty.
 
 use quorate_pbft::config::{Config, MS, RequestAuth};
-use quorate_wire::ReplicaId;
+use quorate_pbft::step::Milestone;
+use quorate_wire::{Kind, ReplicaId};
 
 use super::found_liars::HandsOverToOne;
+use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
+use crate::disk::Pace;
 use crate::setup::Setup;
 use crate::world::Load;
 
 const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
@@ -22,6 +26,19 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[VIEW_CHANGES, Expect::Noted("one has left alone")])
     .with(|setup| signed(setup).liar(ReplicaId(1), || HandsOverToOne::to(ReplicaId(3))))
     .play(hand_over_to_one),
+    Scenario::new(
+        "l52_rejoins_in_a_view_that_no_disk_knows",
+        &["L52"],
+        "f + 1 replicas leave a view, answer one that rejoins, and lose power before their disks know of it (RC-7)",
+    )
+    .sizes(&[4])
+    .expects(&[REJOINED, Expect::Noted("back in view 0"), Expect::Noted("one stops for good")])
+    .with(|setup| {
+        // Once is enough: what is proposed again after the loss of power has time.
+        let config = Config { request_timeout_min_ns: 1_000 * MS, request_timeout_max_ns: 4_000 * MS, ..setup.config };
+        signed(Setup { config, ..setup })
+    })
+    .play(rejoins_in_a_lost_view),
 ];
 
 /// Each replica times a request as soon as it has it.
@@ -48,4 +65,50 @@ fn hand_over_to_one(stage: &mut Stage) -> Ended {
     stage.until("everybody is in one view", 10_000 * MS, |w| {
         w.core_facts().all(|facts| facts.normal && facts.view.0 >= 2)
     })
+}
+
+fn rejoins_in_a_lost_view(stage: &mut Stage) -> Ended {
+    let (r0, leaving, late) = ([ReplicaId(0)], [ReplicaId(1), ReplicaId(2)], [ReplicaId(3)]);
+    let rest = stage.all_but(&late);
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.world.wipe(3);
+    stage.mute(Kind::Reply, &rest, &late);
+    let noted = stage.world.committed() + 1;
+    stage.world.restart(3);
+    stage.until_executed(&rest, noted, REJOIN_NS)?;
+    // r1 and r2 leave view 0, and only they know.
+    stage.mute(Kind::PrePrepare, &r0, &leaving);
+    for kind in [Kind::Suspect, Kind::ViewChange] {
+        stage.mute(kind, &leaving, &[r0[0], late[0]]);
+    }
+    stage.pass(50 * MS)?;
+    for h in [1, 2] {
+        stage.world.set_disk(h, Pace { low_ns: 10_000 * MS, high_ns: 10_000 * MS });
+    }
+    stage.ask(0, 0, "incr n 1");
+    stage.until("r1 and r2 have left", 20_000 * MS, move |w| {
+        leaving.iter().all(|id| w.checkers.facts(*id).view.0 == 1)
+    })?;
+    stage.mend();
+    for kind in [Kind::Suspect, Kind::ViewChange] {
+        stage.mute(kind, &leaving, &[r0[0], late[0]]);
+    }
+    stage.pass(500 * MS)?;
+    for h in [1, 2] {
+        stage.world.lose_power(h);
+        stage.world.set_disk(h, Pace::FAST);
+        stage.world.restart(h);
+    }
+    stage.mend();
+    stage.pass(50 * MS)?;
+    let back = rest.iter().all(|id| stage.world.checkers.facts(*id).view.0 == 0);
+    stage.require(back, "r1 and r2 are in view 0 again")?;
+    stage.note("back in view 0");
+    stage.world.set_load(Load::Busy(MS, 5 * MS));
+    stage.until("r3 has rejoined", REJOIN_NS, everyone_remembers)?;
+    stage.world.crash(2);
+    stage.note("one stops for good");
+    let target = stage.world.committed() + 20;
+    stage.until("the others go on", 20_000 * MS, move |w| w.committed() >= target)
 }
