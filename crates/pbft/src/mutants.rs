@@ -118,6 +118,7 @@ mutants! {
     M171 = 171, "hand-over-leaps", "A hand-over moves a replica that waits, however few have come to its view (L51, LV-2).";
     M172 = 172, "view-named-early", "A replica that rejoins hears of a view before the disk knows it (L52, RC-7).";
     M173 = 173, "timer-of-old-view", "The timer for a NEW-VIEW that ran once never runs for another view (L53, TM-3).";
+    M174 = 174, "rejoin-noted-late", "Votes leave after a rejoin before the disk knows of its end (L54).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

@@ -39,6 +39,15 @@ pub const SCENARIOS: &[Scenario] = &[
         signed(Setup { config, ..setup })
     })
     .play(rejoins_in_a_lost_view),
+    Scenario::new(
+        "l54_crash_after_a_rejoin_under_load",
+        &["L54"],
+        "A replica rejoins, another one stops for good; the first one crashes after its first votes: it votes again (14.4)",
+    )
+    .sizes(&[4])
+    .expects(&[REJOINED, Expect::Noted("it has voted, and crashed"), Expect::Noted("it starts with its memory")])
+    .with(|setup| Setup { lanes: 8, ..setup })
+    .play(crash_after_a_rejoin),
 ];
 
 /// Each replica times a request as soon as it has it.
@@ -109,6 +118,25 @@ fn rejoins_in_a_lost_view(stage: &mut Stage) -> Ended {
     stage.until("r3 has rejoined", REJOIN_NS, everyone_remembers)?;
     stage.world.crash(2);
     stage.note("one stops for good");
+    let target = stage.world.committed() + 20;
+    stage.until("the others go on", 20_000 * MS, move |w| w.committed() >= target)
+}
+
+fn crash_after_a_rejoin(stage: &mut Stage) -> Ended {
+    stage.busy(20)?;
+    stage.world.wipe(3);
+    stage.world.restart(3);
+    stage.world.set_disk(3, Pace { low_ns: 5 * MS, high_ns: 20 * MS });
+    stage.world.set_load(Load::Busy(0, MS));
+    stage.until("r3 has rejoined", REJOIN_NS, |w| w.checkers.facts(ReplicaId(3)).remembers)?;
+    // From here on no batch commits without r3.
+    stage.world.crash(2);
+    stage.until("a vote of r3 has left", 10_000 * MS, |w| !w.hosts[3].amnesic)?;
+    stage.world.crash(3);
+    stage.note("it has voted, and crashed");
+    stage.world.restart(3);
+    stage.require(!stage.world.hosts[3].amnesic, "r3 has lost its memory, and r2 is the only fault")?;
+    stage.note("it starts with its memory");
     let target = stage.world.committed() + 20;
     stage.until("the others go on", 20_000 * MS, move |w| w.committed() >= target)
 }
