@@ -142,7 +142,7 @@ impl Replica {
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
             log: Log::new(config.window, cluster),
-            clients: RequestTable::new(config.clients_max, config.lanes_max),
+            clients: RequestTable::new(config.clients_max, config.lanes_max, config.cluster.n()),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),

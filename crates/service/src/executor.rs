@@ -357,8 +357,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             outcome: ReplyOutcome::Superseded,
             result: None,
         };
-        let refusal = if known.is_none() { self.refusal(client, timestamp, time_ns)? } else { None };
+        let is_possible = admit::is_possible(client, timestamp, time_ns);
+        let refusal =
+            if known.is_none() && is_possible { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {
+            _ if !is_possible => {}
             Some(lane) if timestamp < lane.timestamp => {}
             Some(lane) if timestamp == lane.timestamp && mutant!(M75, true, false) => {
                 reply.outcome = ReplyOutcome::Repeated;

@@ -222,9 +222,6 @@ impl Lanes {
     /// Gives a lane's slot back. What it executed last is kept as its principal's number. Says whether there was
     /// room for that; if not, it stays.
     fn release(&mut self, state: &mut View<'_>, lane: &Lane) -> Result<bool, Stop> {
-        if lane.timestamp.0 == 0 {
-            return Ok(false); // there is no number that says so
-        }
         let numbers = (lane.timestamp, Timestamp(0));
         let principal = lane.client.principal();
         if mutant!(M108, !self.shares.raise(state, self.layout.shares_at, principal, numbers)?, false) {
@@ -261,9 +258,6 @@ impl Lanes {
         client: ClientId,
         timestamp: Timestamp,
     ) -> Result<bool, Stop> {
-        if timestamp.0 == 0 {
-            return Ok(false);
-        }
         let numbers = (Timestamp(0), timestamp);
         self.shares.raise(state, self.layout.shares_at, client.principal(), numbers)
     }

@@ -13,7 +13,7 @@
 //! | C1-C7 | [`client`] |
 //! | C8 | [`people`] |
 //! | X1, X2 | [`busy`] |
-//! | S3, L1, L4, L6 | [`shares`] |
+//! | S3, L1, L4, L6, L37, L40, L61 | [`shares`] |
 //! | N1-N9 | [`network`] |
 //! | H1, H2, H8-H10 | [`host`] |
 //! | H3-H7, H11 | [`disk`] |

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::{Lives, Recovered};
+use quorate_wire::life::{Lives, Recovered, Recovery as Request};
 use quorate_wire::message::{QueryStable, Reply, ReplyStable};
 use quorate_wire::{Cluster, Digest};
 
@@ -26,6 +26,8 @@ enum Phase {
         bound: SeqNum,
         /// `u`: in the life that the request opens this replica votes in no view below it (RC-11c).
         floor: ViewNum,
+        /// The random bits of that life.
+        bits: u64,
         frame: Vec<u8>,
         timestamp: Timestamp,
         replies: Votes<(Digest, SeqNum)>,
@@ -128,23 +130,19 @@ impl Recovery {
         Ok(estimate.result().map(|checkpoint| (checkpoint, told_by(views, weak))))
     }
 
-    /// The recovery request is on its way: by `bounds`, nothing may be sent about numbers up to the first, nor be voted
-    /// in views below the second.
-    pub(crate) fn request(
-        &mut self,
-        frame: Vec<u8>,
-        timestamp: Timestamp,
-        bounds: (SeqNum, ViewNum),
-        n: usize,
-    ) {
-        let (bound, floor) = bounds;
+    /// The recovery request is on its way: nothing may be sent about numbers up to its bound, nor be voted in views below
+    /// its floor.
+    pub(crate) fn request(&mut self, frame: Vec<u8>, timestamp: Timestamp, request: Request, n: usize) {
+        let Request { bound, bits, floor } = request;
         self.silent_to = self.silent_to.max(bound);
         let (replies, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n));
-        self.phase = Phase::Requesting { bound, floor, frame, timestamp, replies, later, refused: 0, views };
+        self.phase =
+            Phase::Requesting { bound, floor, bits, frame, timestamp, replies, later, refused: 0, views };
     }
 
     /// Returns the timestamp that the next recovery request needs at least, and its bounds, if `count` replicas, so a correct
-    /// one, have not executed this one: there was no place for its reply, and the same request gets none later (L40).
+    /// one, have not executed this one: there was no place for its reply, and the same request gets none later (L40), or an
+    /// earlier life of this replica has used its timestamp (L63).
     pub(crate) fn refused_by(&self, count: usize) -> Option<(Timestamp, (SeqNum, ViewNum))> {
         match &self.phase {
             Phase::Requesting { bound, floor, timestamp, refused, .. } if size(*refused) >= count => {
@@ -165,7 +163,7 @@ impl Recovery {
         m: &Reply<'_>,
         cluster: Cluster,
     ) -> Result<Answered, Reject> {
-        let Phase::Requesting { bound, floor, timestamp, replies, later, refused, views, .. } =
+        let Phase::Requesting { bound, floor, bits, timestamp, replies, later, refused, views, .. } =
             &mut self.phase
         else {
             return Err(Reject::Unwanted);
@@ -184,7 +182,8 @@ impl Recovery {
         if m.timestamp != *timestamp || m.tentative {
             return Err(Reject::WrongNonce);
         }
-        let Some(Recovered { seq: noted, .. }) = m.result.and_then(Recovered::decode) else {
+        let recovered = m.result.and_then(Recovered::decode).filter(|recovered| recovered.bits == *bits);
+        let Some(Recovered { seq: noted, .. }) = recovered else {
             *refused |= bit(from);
             return Err(Reject::Unwanted);
         };

@@ -146,8 +146,6 @@ impl Replica {
         };
         let collects = are_spread(replies, usize::from(self.config.collect_from));
         for reply in replies.iter() {
-            let refused = matches!(reply.outcome, ReplyOutcome::Refused | ReplyOutcome::Overtaken);
-            self.clients.note_outcome(reply.client, reply.timestamp, refused);
             if reply.outcome == ReplyOutcome::Superseded {
                 continue; // nothing was done, so there is nothing to say
             }
@@ -279,8 +277,11 @@ impl Replica {
 
     /// Brings the cached reply to a client that asks again (RP-2). It is committed by now.
     pub(super) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
-        let Some(reply) = reply else { return };
         let executed = self.clients.get(client).map_or(Timestamp(0), Client::executed);
+        if let Some(lane) = self.clients.get_mut(client) {
+            lane.note_cached(reply.map_or(Timestamp(0), |reply| reply.timestamp));
+        }
+        let Some(reply) = reply else { return };
         // The overlay may hold a newer one, which is not committed: it is not shown. Where the lane has lost its entry, the
         // reply says how far the client's lanes had come (L42).
         if reply.timestamp <= executed || reply.digest == Digest::ZERO {

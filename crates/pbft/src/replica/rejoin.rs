@@ -78,8 +78,9 @@ impl Replica {
     ) {
         // RC-11: nobody can have signed for this life before, because nobody can have known its bits.
         let bits = self.rng.next();
-        let frame = self.recovery_request(timestamp, &Request { bound, bits, floor });
-        self.recovery.request(frame, timestamp, (bound, floor), self.cluster.n());
+        let request = Request { bound, bits, floor };
+        let frame = self.recovery_request(timestamp, &request);
+        self.recovery.request(frame, timestamp, request, self.cluster.n());
         self.on_recovery_timer(now, out);
     }
 

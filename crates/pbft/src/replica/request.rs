@@ -21,10 +21,18 @@ impl Replica {
         let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
         let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
-        let Some(client) = self.clients.entry(request.client) else { return out.reject(Reject::OverQuota) };
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
         }
+        let drop = |other| self.bodies.drop_older(other);
+        let client = match request.proof {
+            // Nobody takes another's place for a client by its name alone.
+            Proof::Unproven => self.clients.entry(request.client),
+            Proof::Mac | Proof::Signed => {
+                self.clients.entry_in_turn(request.client, self.exec.executed(), drop)
+            }
+        };
+        let Some(client) = client else { return out.reject(Reject::OverQuota) };
         // "Replicas discard requests whose timestamp is lower than the timestamp in the last reply
         // they sent to the client" [OSDI99 §4.2].
         if request.timestamp < client.executed() {
@@ -119,7 +127,8 @@ impl Replica {
                 }
                 return out.reject(Reject::BadSignature);
             }
-            let Some(client) = self.clients.entry(body.client) else { return };
+            let (last, drop) = (self.exec.executed(), |other| self.bodies.drop_older(other));
+            let Some(client) = self.clients.entry_in_turn(body.client, last, drop) else { return };
             let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
             let same = held.is_some_and(|held| held.digest == body.digest);

@@ -58,9 +58,10 @@ struct Share {
     in_turn_at: u64,
 }
 
-/// The request table: the client lanes. Never more than `clients_max`, and of one principal never more than
-/// `lanes_max`. At the bound, a new lane replaces one with nothing outstanding. The cost: if a client repeats an executed
-/// request of the replaced lane, the request is ordered again, and the client table then refuses it (EX-2).
+/// The request table: the client lanes. Never more than `clients_max`, of one client never more than `lanes_max` nor half
+/// of all, and one of each replica in addition. At the bound, a new lane replaces one with nothing outstanding. The cost: if a
+/// client repeats an executed request of the replaced lane, the request is ordered again, and the client table then refuses
+/// it (EX-2). If something is outstanding for all lanes, clients share the places evenly (SR-1, L64).
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     clients: BTreeMap<ClientId, Client>,
@@ -70,9 +71,7 @@ pub(crate) struct RequestTable {
     shares: BTreeMap<u64, Share>,
     clients_max: usize,
     lanes_max: usize,
-    /// The last requests of lanes that the service had no room for: they were not executed, though a batch had them.
-    /// One a lane, and forgotten with it.
-    refused: BTreeMap<ClientId, Timestamp>,
+    replicas: usize,
     /// Requests that count for the request timer, oldest first. May hold ones that are done.
     waiting: VecDeque<(ClientId, Timestamp)>,
     /// Requests that were proposed while any waited for that.
@@ -83,14 +82,14 @@ pub(crate) struct RequestTable {
 
 impl RequestTable {
     /// Returns an empty table.
-    pub(crate) fn new(clients_max: usize, lanes_max: usize) -> Self {
+    pub(crate) fn new(clients_max: usize, lanes_max: usize, replicas: usize) -> Self {
         Self {
             clients: BTreeMap::new(),
             standings: BTreeMap::new(),
             shares: BTreeMap::new(),
             clients_max,
-            lanes_max,
-            refused: BTreeMap::new(),
+            lanes_max: lanes_max.min(clients_max / 2),
+            replicas,
             waiting: VecDeque::new(),
             proposed: 0,
             all_long_bytes: 0,
@@ -109,46 +108,88 @@ impl RequestTable {
 
     /// Returns the entry of `client`, making one if there is room.
     pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
-        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
-            return None;
+        if !self.clients.contains_key(&client) {
+            if !self.make_room(client.principal()) {
+                return None;
+            }
+            self.shares.entry(client.principal()).or_default().lanes += 1;
         }
         Some(self.clients.entry(client).or_default())
     }
 
-    /// Makes room for another lane of a principal, and counts it. Says whether there is any.
+    /// As [`Self::entry`], for a request that its client has sent: the principal with most lanes gives one, if it still has
+    /// as many as this one then. The youngest of its requests goes that is not proposed above `last`, and `drop` is told.
+    pub(crate) fn entry_in_turn(
+        &mut self,
+        client: ClientId,
+        last: SeqNum,
+        drop: impl FnOnce(ClientId),
+    ) -> Option<&mut Client> {
+        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
+            let other = self.gives_way_to(client.principal(), last)?;
+            self.take_pending(other);
+            self.forget(other);
+            drop(other);
+        }
+        self.entry(client)
+    }
+
+    /// Makes room for another lane of a principal. Says whether there is any.
     #[cold]
     fn make_room(&mut self, principal: u64) -> bool {
-        let own = self.shares.get(&principal).map_or(0, |share| share.lanes);
-        let room = if own >= self.lanes_max {
+        let own = self.lanes(principal);
+        if principal == 0 {
+            own < self.replicas || self.forget_one(principal)
+        } else if own >= self.lanes_max {
             self.forget_one(principal)
-        } else if self.clients.len() >= self.clients_max {
+        } else if self.clients.len() - self.lanes(0) >= self.clients_max {
             // The principal with most lanes gives a place; if that is this one, its own.
-            let most =
-                self.shares.iter().max_by_key(|(_, share)| share.lanes).map(|(principal, _)| *principal);
-            most.is_some_and(|most| self.forget_one(most)) || (own > 0 && self.forget_one(principal))
+            self.most_lanes().is_some_and(|(most, _)| self.forget_one(most))
+                || (own > 0 && self.forget_one(principal))
         } else {
             true
-        };
-        if room {
-            self.shares.entry(principal).or_default().lanes += 1;
         }
-        room
+    }
+
+    /// Returns the request that goes for a new lane of a principal, in a full table of lanes that wait.
+    fn gives_way_to(&self, principal: u64, last: SeqNum) -> Option<ClientId> {
+        let own = self.lanes(principal);
+        let (most, lanes) = self.most_lanes()?;
+        if principal == 0 || own >= self.lanes_max || own + 1 >= lanes {
+            return None;
+        }
+        let unproposed = self.clients.range(lanes_of(most));
+        let unproposed = unproposed.filter_map(|(id, client)| Some((client.unproposed_since(last)?, *id)));
+        unproposed.max().map(|(_, id)| id)
+    }
+
+    fn lanes(&self, principal: u64) -> usize {
+        self.shares.get(&principal).map_or(0, |share| share.lanes)
+    }
+
+    /// Returns the client with most lanes, and their number.
+    fn most_lanes(&self) -> Option<(u64, usize)> {
+        let clients = self.shares.range(1..).map(|(principal, share)| (*principal, share.lanes));
+        clients.max_by_key(|(_, lanes)| *lanes)
     }
 
     /// Forgets a lane of a principal for which nothing waits: the one that executed the earliest timestamp.
     fn forget_one(&mut self, principal: u64) -> bool {
         let idle = self.clients.range(lanes_of(principal)).filter(|(_, client)| client.pending().is_none());
         let Some((id, _)) = idle.min_by_key(|(_, client)| client.executed()) else { return false };
-        let id = *id;
+        self.forget(*id);
+        true
+    }
+
+    /// Forgets a lane for which nothing waits.
+    fn forget(&mut self, id: ClientId) {
         self.clients.remove(&id);
-        self.refused.remove(&id);
-        if let Some(share) = self.shares.get_mut(&principal) {
+        if let Some(share) = self.shares.get_mut(&id.principal()) {
             share.lanes -= 1;
             if share.lanes == 0 {
-                self.shares.remove(&principal);
+                self.shares.remove(&id.principal());
             }
         }
-        true
     }
 
     /// Says whether a principal may have a request of `len` bytes waiting: what is short is bounded by its lanes, of
@@ -232,18 +273,6 @@ impl RequestTable {
     /// Drops the waiting request.
     pub(crate) fn take_pending(&mut self, client: ClientId) {
         self.change(client, Client::take_pending);
-    }
-
-    /// Notes what became of a request in a batch: the service refused it, or executed it.
-    #[inline]
-    pub(crate) fn note_outcome(&mut self, client: ClientId, timestamp: Timestamp, refused: bool) {
-        if refused {
-            if self.clients.contains_key(&client) {
-                self.refused.insert(client, timestamp);
-            }
-        } else if !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp) {
-            self.refused.remove(&client);
-        }
     }
 
     /// Returns every lane that has a request waiting.
@@ -339,13 +368,10 @@ impl RequestTable {
         }
     }
 
-    /// Notes that a client's request was executed and committed. Older ones do not wait any more.
+    /// Notes that a batch with a client's request was executed and has committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
-        let refused = !self.refused.is_empty() && self.refused.get(&client) == Some(&timestamp);
         let Some(entry) = self.entry(client) else { return };
-        if !refused {
-            entry.note_executed(timestamp);
-        }
+        entry.note_executed(timestamp);
         if entry.pending().is_some_and(|p| p.request().timestamp <= timestamp) {
             self.take_pending(client);
         }
@@ -443,7 +469,6 @@ impl RequestTable {
 
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.
     pub(crate) fn reload(&mut self, executed: &[(ClientId, Timestamp)]) {
-        self.refused.clear();
         for client in self.clients.values_mut() {
             client.forget_executed();
         }

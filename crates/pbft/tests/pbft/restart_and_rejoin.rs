@@ -341,6 +341,18 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
 /// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.
 #[test]
 fn l40_a_refused_recovery_request_is_replaced() {
+    replaces_its_request_after(b"no");
+}
+
+/// L63, RC-6: nor is one executed whose timestamp an earlier life has used: the answer to that has other bits.
+#[test]
+fn l63_an_answer_to_an_earlier_life_is_none() {
+    let mut result = Vec::new();
+    Recovered { seq: SeqNum(11), bits: 7, floor: ViewNum(0) }.encode(&mut result);
+    replaces_its_request_after(&result);
+}
+
+fn replaces_its_request_after(result: &[u8]) {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
     let view = ViewNum(0);
@@ -354,8 +366,8 @@ fn l40_a_refused_recovery_request_is_replaced() {
     };
     let (me, first) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
     for (from, replaces) in [(R0, false), (R2, true)] {
-        let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, b"no");
-        let (client, result) = (me, Some(&b"no"[..]));
+        let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, result);
+        let (client, result) = (me, Some(result));
         let reply = Reply { view, timestamp: first, client, tentative: false, digest, result };
         desk.hear(from, Kind::Reply, |w| reply.encode(w));
         desk.pass(150);

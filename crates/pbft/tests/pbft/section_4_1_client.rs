@@ -356,6 +356,67 @@ fn l6_lanes_of_one_client_are_bounded() {
     assert_eq!(desk.replica.state().pending, 16, "in all");
 }
 
+/// L61, EX-2: the state has no entry for a lane whose request was refused, and so no reply to send again. The request is
+/// ordered again.
+#[test]
+fn l61_a_refused_request_is_ordered_again() {
+    let mut desk = Desk::new(R1);
+    desk.is_full = true;
+    desk.order(1, c(0), 1, b"x");
+    desk.forget();
+    for _ in 0..2 {
+        desk.pass(20);
+        desk.request(c(0), 1, b"x");
+    }
+    assert_eq!((desk.replica.state().pending, desk.sent_to(R0, Kind::Request)), (1, 1));
+    // What the state said before it executed the lane's next request says nothing about that.
+    desk.is_full = false;
+    desk.order(2, c(0), 2, b"y");
+    desk.input(Input::Cached { client: c(0), reply: None });
+    desk.forget();
+    desk.pass(20);
+    desk.request(c(0), 2, b"y");
+    assert_eq!((desk.replica.state().pending, desk.sent_to(R0, Kind::Request)), (0, 0));
+}
+
+/// L64, SR-1: requests that are never executed fill the table. Other clients find room all the same, each for as many lanes
+/// as those have that have most, and replicas for their recovery requests.
+#[test]
+fn l64_lanes_that_wait_leave_room_for_others() {
+    let mut desk = Desk::with(R1, 4, 1, |config| (config.lanes_max, config.clients_max) = (16, 16));
+    let taken = |desk: &mut Desk, principal, lanes| {
+        let mut taken = 0;
+        for lane in 0..lanes {
+            desk.forget();
+            desk.request(ClientId::new(principal, lane), 1, b"x");
+            desk.pass(1);
+            taken += u32::from(!desk.rejected(Reject::OverQuota));
+        }
+        taken
+    };
+    assert_eq!(taken(&mut desk, 1, 12), 8, "half of all");
+    assert_eq!(taken(&mut desk, 2, 12), 8);
+    assert_eq!(taken(&mut desk, 3, 12), 5, "each of the others has one more, or as many");
+    assert_eq!(taken(&mut desk, 4, 1), 1);
+    // The youngest ones have gone.
+    assert_eq!(desk.replica.state().pending, 16);
+    assert_eq!(taken(&mut desk, 1, 1), 1, "its oldest is here");
+    desk.request(ClientId::new(1, 11), 1, b"x");
+    assert!(desk.rejected(Reject::OverQuota));
+    for replica in [0, 2, 3] {
+        desk.forget();
+        let signed = desk.request_frame_with(ClientId(replica), 1, b"recover", false, true);
+        desk.frame(&signed);
+        assert!(!desk.rejected(Reject::OverQuota), "r{replica}");
+    }
+    // Who has no key of the client takes nobody's place. The flag makes the MAC wrong.
+    desk.checks_wait = true;
+    let mut frame = desk.request_frame_with(ClientId::new(5, 0), 1, b"x", false, true);
+    frame[quorate_wire::frame::HEADER_BYTES + 8] |= 1;
+    desk.frame(&frame);
+    assert!(desk.rejected(Reject::OverQuota));
+}
+
 /// L6: one client's signatures under way leave room for others'.
 #[test]
 fn l6_signatures_of_one_client_are_bounded() {

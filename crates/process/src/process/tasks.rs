@@ -342,17 +342,18 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             bytes.extend_from_slice(cached.result.unwrap_or(&[]));
             Some((cached.timestamp, cached.digest, cached.result.is_some()))
         });
-        let cached = found.unwrap_or_else(|fault| {
+        match found {
+            Ok(cached) => {
+                let reply = cached.map(|(timestamp, digest, is_whole)| CachedReply {
+                    timestamp,
+                    digest,
+                    result: is_whole.then_some(bytes.as_slice()),
+                });
+                self.step_core(now, Input::Cached { client, reply }, &[], watch);
+            }
             // No batch may ever need that page. The client asks again, and by then the page is here (D8).
-            self.repair(now, fault, watch);
-            None
-        });
-        let reply = cached.map(|(timestamp, digest, is_whole)| CachedReply {
-            timestamp,
-            digest,
-            result: is_whole.then_some(bytes.as_slice()),
-        });
-        self.step_core(now, Input::Cached { client, reply }, &[], watch);
+            Err(fault) => self.repair(now, fault, watch),
+        }
         self.result = bytes;
     }
 

@@ -54,7 +54,7 @@ fn some_batch(random: &mut Xorshift) -> Vec<(ClientId, u64, Vec<u8>)> {
             let key = [u8::try_from(random.below(50)).unwrap(); 40];
             let operation =
                 if random.below(4) == 0 { encoded(&Operation::Del { key: &key }) } else { incr(&key, 1) };
-            (client(random.below(12)), random.below(40), operation)
+            (client(random.below(12)), 1 + random.below(40), operation)
         })
         .collect()
 }

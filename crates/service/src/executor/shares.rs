@@ -102,6 +102,40 @@ fn l44_administrators_leave_room_for_replicas() {
     assert_eq!(taken, 60, "more than other clients, and not all");
 }
 
+/// L62: a request with timestamp 0 is not executed: its lane could never give its place away, because 0 means that nothing
+/// was lost. A lane of a state from before that was so does give it away.
+#[test]
+fn l62_timestamp_0_takes_no_place() {
+    let mut executor = with(16, 7); // 2 are reserved
+    assert_eq!(one(&mut executor, 1, lane(7, 0), 0), ReplyOutcome::Superseded);
+    assert_eq!(executor.lanes().0, 0);
+    let mut view = executor.state.view(executor.reply_pages);
+    let old = (lane(7, 0), Timestamp(0));
+    executor.lanes.record(&mut view, old, 1, Digest::ZERO, b"").unwrap();
+    for l in 0..13 {
+        assert_eq!(one(&mut executor, 1, lane(8 + l, 0), 10), Executed);
+    }
+    assert_eq!(executor.lanes(), (14, 14));
+    assert_eq!(one(&mut executor, IDLE_NS + 1_000, lane(50, 0), 10), Executed, "in the place of the oldest");
+    assert_eq!(one(&mut executor, IDLE_NS + 1_000, lane(7, 0), 0), ReplyOutcome::Superseded);
+    assert_eq!(executor.cached(lane(7, 0)), Ok(None));
+}
+
+/// L63, RC-6: no recovery request leaves its replica, or the others, without timestamps for later ones.
+#[test]
+fn l63_a_recovery_request_of_the_far_future_is_not_executed() {
+    const DAY_NS: u64 = 24 * 3_600 * 1_000_000_000;
+    let mut executor = with(16, 7);
+    let (now, r3) = (1_000, ClientId(3));
+    for t in [u64::MAX, now + DAY_NS + 1] {
+        assert_eq!(one(&mut executor, now, r3, t), ReplyOutcome::Superseded);
+    }
+    assert_eq!(one(&mut executor, now + 1, r3, now + 1), Executed, "nothing of them is kept");
+    assert_eq!(one(&mut executor, now + 2, r3, now + 2 + DAY_NS), Executed, "of a clock that is wrong");
+    assert_eq!(one(&mut executor, now + 3, r3, now + 3 + DAY_NS), Executed, "a later one is always possible");
+    assert_eq!(one(&mut executor, now + 4, lane(7, 0), u64::MAX), Executed, "that is the client's own");
+}
+
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was
 /// filled before clients had quotas.
 #[test]

@@ -10,6 +10,8 @@ use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 /// A lane gives its place away if it was not used for a minute of the agreed time.
 const IDLE_NS: u64 = 60_000_000_000;
+/// A replica's request may be ahead of the agreed time by a day.
+const DAY_NS: u64 = 86_400_000_000_000;
 
 /// The last request of a client, in truth.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,10 @@ impl Table {
         time_ns: u64,
         privileged: bool,
     ) -> Option<ReplyOutcome> {
+        let too_late = client.replica().is_some() && timestamp.0 > time_ns.saturating_add(DAY_NS);
+        if timestamp.0 == 0 || too_late {
+            return Some(ReplyOutcome::Superseded);
+        }
         if self.lanes.contains_key(&client) {
             return None;
         }

@@ -113,6 +113,15 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| Setup { founders: Some(2), ..setup })
     .play(reply_lost),
     Scenario::new(
+        "l61_a_refusal_whose_reply_is_lost",
+        &["L61"],
+        "A request is refused, its replies are lost, and the primary crashes: the client hears of the refusal later (EX-2)",
+    )
+    .expects(&[Expect::Noted("told that it is refused")])
+    .views_max(|_| 2)
+    .with(|setup| Setup { founders: Some(2), ..setup })
+    .play(refusal_lost),
+    Scenario::new(
         "l1_lanes_of_one_client",
         &["L1"],
         "A client uses very many lanes: other clients can begin new lanes, and a wiped replica rejoins",
@@ -206,6 +215,29 @@ fn reply_lost(stage: &mut Stage) -> Ended {
     // The lane is as good as any other.
     let said = stage.answer(C, 1, "incr n 1", 5_000 * MS)?;
     stage.require(said == "2", format!("incr n: {said}"))
+}
+
+/// Client 1 may have one lane, and uses two. The backups have heard of the second one in the batch alone.
+fn refusal_lost(stage: &mut Stage) -> Ended {
+    let all = stage.all();
+    let said = stage.answer(0, 0, "set client_lanes_max 1", 5_000 * MS)?;
+    stage.require(said == "ok", format!("set: {said}"))?;
+    stage.answer(1, 0, "put x 1", 5_000 * MS)?;
+    stage.pass(100 * MS)?;
+    stage.hold_replies(&all, 1);
+    let next = stage.world.committed() + 1;
+    stage.ask(1, 1, "put x 2");
+    stage.until_executed(&all, next, 5_000 * MS)?;
+    stage.world.crash(0);
+    stage.mend();
+    stage.world.restart_later(0, 3_000 * MS);
+    stage.answer(0, 0, "put x 3", 20_000 * MS)?;
+    stage.until("c1 hears of it", 20_000 * MS, |w| w.clients[1].lanes[1].outstanding.is_none())?;
+    let result = stage.world.clients[1].lanes[1].last_result.clone().unwrap_or_default();
+    let said = crate::describe::Words::result(&stage.world.app, &result);
+    stage.require(said == "refused: table full", format!("c1 hears: {said}"))?;
+    stage.note("told that it is refused");
+    Ok(())
 }
 
 /// Two clients fill the table, 14 places for clients and at most 7 for each.

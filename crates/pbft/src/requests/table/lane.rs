@@ -163,7 +163,7 @@ impl Pending {
 /// The record of one client lane.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
-    /// The last request that was executed and committed.
+    /// The last request in a batch that was executed and has committed.
     executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
     pending: Option<Pending>,
@@ -171,6 +171,8 @@ pub(crate) struct Client {
     /// of another request changes nothing of what the others have said.
     vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
+    /// The last request in such a batch when the cached reply was asked for.
+    asked_at: Timestamp,
     /// Since when a long request of it finds no room.
     turned_away: Option<u64>,
     /// Memory of the last request, to be used again.
@@ -178,7 +180,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns the last request that was executed and committed.
+    /// Returns the last request in a batch that was executed and has committed. The service may have refused it.
     #[inline]
     pub(crate) fn executed(&self) -> Timestamp {
         self.executed
@@ -211,8 +213,18 @@ impl Client {
         let may = self.resent_at == 0 || now >= self.resent_at.saturating_add(RESEND_NS);
         if may {
             self.resent_at = now.max(1);
+            self.asked_at = self.executed;
         }
         may
+    }
+
+    /// The state has no reply to a later request of this lane than `known`: it has refused what came later, as it had no
+    /// room for an entry (EX-2). The next copy of that is ordered again, and answered (L61).
+    pub(crate) fn note_cached(&mut self, known: Timestamp) {
+        // A batch that has committed since says more than the state did then.
+        if self.executed == self.asked_at {
+            self.executed = self.executed.min(known);
+        }
     }
 
     /// Returns the length of the waiting request, or 0 for none and for a short one.
@@ -250,10 +262,15 @@ impl Client {
         *self.turned_away.get_or_insert(now)
     }
 
-    /// Returns when its long request came, if that may go: it is not in a proposal above `last`.
+    /// Returns when its long request came, if that may go.
     pub(super) fn may_give_way(&self, last: SeqNum) -> Option<u64> {
+        self.unproposed_since(last).filter(|_| self.long_bytes() > 0)
+    }
+
+    /// Returns when its request came, if that is not in a proposal above `last`.
+    pub(super) fn unproposed_since(&self, last: SeqNum) -> Option<u64> {
         let pending = self.pending.as_ref()?;
-        (pending.is_long() && !pending.is_proposed(last)).then_some(pending.came)
+        (!pending.is_proposed(last)).then_some(pending.came)
     }
 
     /// Its request goes, and keeps its turn.

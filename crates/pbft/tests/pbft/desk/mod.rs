@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "a test may panic")]
 #![allow(unreachable_pub, clippy::wildcard_enum_match_arm, reason = "a test looks for what it asks for")]
 
+use std::collections::BTreeMap;
+
 use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Milestone, Now, ReadResult, Recipient, Reject, Timer,
 };
@@ -66,6 +68,10 @@ pub struct Desk {
     pub roots_wait: bool,
     /// Workers say that results are certain before their batch is executed as a whole.
     pub workers_reply: bool,
+    /// The service has no room: it refuses requests, and holds no replies.
+    pub is_full: bool,
+    /// The last request of each client that was executed.
+    replied: BTreeMap<ClientId, Timestamp>,
     /// The executor keeps reads.
     pub reads_wait: bool,
     /// The batches whose results are still to come, if executions take time.
@@ -167,6 +173,8 @@ impl Desk {
             checks_wait: false,
             roots_wait: false,
             workers_reply: false,
+            is_full: false,
+            replied: BTreeMap::new(),
             reads_wait: false,
             waiting: None,
             bursts_end: true,
@@ -234,6 +242,7 @@ impl Desk {
                 Action::Execute { seq, batch, tentative } => {
                     let operations = batch.requests().map(|r| r.operation.to_vec()).collect();
                     self.did.push(Did::Executed { seq: *seq, tentative: *tentative, operations });
+                    self.replied.extend(batch.requests().map(|r| (r.client, r.timestamp)));
                     match &mut self.waiting {
                         Some(waiting) => waiting.push(*seq),
                         None => todo.push(Todo::Executed(*seq, self.replies(*seq, batch))),
@@ -275,9 +284,10 @@ impl Desk {
                     self.input(Input::Read { ticket, result: ReadResult::Done { result: b"read", digest } });
                 }
                 Todo::Cached(client) => {
-                    let digest = self.domains.reply(client.0, 1, &Digest::ZERO, b"ok");
-                    let reply = CachedReply { timestamp: Timestamp(1), digest, result: Some(b"ok") };
-                    self.input(Input::Cached { client, reply: Some(reply) });
+                    let timestamp = self.replied.get(&client).copied().unwrap_or(Timestamp(1));
+                    let digest = self.domains.reply(client.0, timestamp.0, &Digest::ZERO, b"ok");
+                    let reply = CachedReply { timestamp, digest, result: Some(b"ok") };
+                    self.input(Input::Cached { client, reply: (!self.is_full).then_some(reply) });
                 }
             }
         }
@@ -339,7 +349,7 @@ impl Desk {
                 timestamp: r.timestamp,
                 digest,
                 replier: r.replier,
-                outcome: ReplyOutcome::Executed,
+                outcome: if self.is_full { ReplyOutcome::Refused } else { ReplyOutcome::Executed },
                 result: Some(&result),
             });
         }
