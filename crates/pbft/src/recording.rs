@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 

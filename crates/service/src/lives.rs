@@ -1,7 +1,7 @@
 //! The lives of the replicas, as pages of the state (RC-11): whose old statements count, and how far.
 //!
 //! ```text
-//! entry, 64 bytes   state 1 | - 7 | life 16 | life before it 16 | u 8 | - 16        one for each replica, in order
+//! entry, 64 bytes   state 1 | - 7 | life 16 | life before it 16 | u 8 | n_R 8 | - 8  one for each replica, in order
 //! ```
 //!
 //! The table has the last 4 KiB of the state. It stands apart from lanes: a lane may be given to somebody else,
@@ -50,7 +50,8 @@ pub(crate) fn open(
     let Some((page, at)) = place(replica, view.page_bytes()) else { return Ok(None) };
     let Some(Recovery { bits, floor, .. }) = Recovery::decode(operation) else { return Ok(None) };
     let known = decode(view.page(page)?, at).unwrap_or_default();
-    let lives = known.opened(Life { timestamp, bits }, floor);
+    // So that a replica that starts again does not take the rejoin for a new one (L55).
+    let lives = Lives { noted: seq, ..known.opened(Life { timestamp, bits }, floor) };
     let mut bytes = Vec::with_capacity(ENTRY_BYTES);
     bytes.push(IN_USE);
     bytes.resize(LIVES_AT, 0);

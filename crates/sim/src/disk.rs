@@ -348,7 +348,7 @@ impl Disk {
                     LogJob::NoteEnd => self.unnoted = false,
                     LogJob::Cut(_) | LogJob::SetState { .. } | LogJob::Stop => {}
                 }
-                let state = if let LogJob::SetState { state, starts_min } = job {
+                let state = if let LogJob::SetState { state, starts_min, .. } = job {
                     self.starts = self.starts.max(starts_min);
                     Some(state)
                 } else {

@@ -53,7 +53,8 @@ pub struct Host<S: Service> {
     /// It has an old disk and may not have found out yet. A crash now could hide that from it: each start
     /// raises the count of starts, until it is above the one that the others know.
     pub old_disk: bool,
-    /// It counts toward `f`: it has lost its memory and not rejoined yet, or its disk does not know yet that it has.
+    /// It counts toward `f`: it has lost its memory and not rejoined yet, or its disk does not know yet that it has, and no
+    /// vote of it has left since.
     pub amnesic: bool,
     /// It counts toward `f`: the image on its disk is damaged, and there is no other yet.
     pub imageless: bool,

@@ -21,6 +21,7 @@
 //! | B1-B37 | [`bugs`] |
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
+//! | L51, L52, L54 | [`stalls`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ pub mod primary;
 pub mod row;
 pub mod shares;
 pub mod stage;
+pub mod stalls;
 pub mod twins;
 pub mod views;
 
@@ -85,6 +87,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
     ("late", late::SCENARIOS),
+    ("stalls", stalls::SCENARIOS),
 ];
 
 /// Returns every scenario, in the order of the keys.

@@ -234,7 +234,7 @@ impl Replica {
     }
 
     fn commit(&mut self, records: Vec<u8>) -> Result<(), DiskError> {
-        self.log(&LogJob::Commit { records, last: Lsn(0) })
+        self.log(&LogJob::Commit { records, last: Some(Lsn(0)) })
     }
 
     /// Executes some batches and makes them durable. Returns whether every page was good.
@@ -437,7 +437,7 @@ fn damage(seed: u64) {
     // The log is no memory before the replica has rejoined, and it is one after that.
     replica.die();
     assert!(matches!(replica.open(), Past::Lost(_)));
-    replica.log(&LogJob::SetState { state: LogState::Log, starts_min: 0 }).unwrap();
+    replica.log(&LogJob::SetState { state: LogState::Log, starts_min: 0, last: None }).unwrap();
     replica.view_change().unwrap();
     replica.die();
     let Past::Log { records, .. } = replica.open() else { panic!("it has rejoined") };
@@ -643,7 +643,7 @@ fn d13_a_segment_that_can_not_be_taken_back_ends_the_process() {
     }
     let mut records = Vec::new();
     put(&Record::ViewChange { view: ViewNum(1), frame: &vec![9; SEGMENT_BYTES + 1] }, &mut records);
-    let job = LogJob::Commit { records, last: Lsn(0) };
+    let job = LogJob::Commit { records, last: Some(Lsn(0)) };
     replica.files.set_space(Space::NoneToGrow);
     // The spare gets its name, and more space; then its name is taken away.
     replica.files.set_fuse(2);

@@ -83,7 +83,7 @@ fn n3_a_log_that_has_filled_the_disk_is_cut() {
     let mut log = storage.opened.begin(&executor, 7).unwrap().unwrap().log;
     let mut records = Vec::new();
     put_record(&[1; 3000], &mut records);
-    let job = LogJob::Commit { records, last: Lsn(1) };
+    let job = LogJob::Commit { records, last: Some(Lsn(1)) };
     while log.bytes() < 3 * SEGMENT {
         log.run(&job).unwrap();
     }

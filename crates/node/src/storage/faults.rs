@@ -231,7 +231,7 @@ fn a_torn_tail_is_cut() {
     let mut records_of_it = Vec::new();
     let big = encoded(&Record::Batch { seq: SeqNum(10), batch: &vec![5; 20_000] });
     put_record(&big, &mut records_of_it);
-    log.run(&LogJob::Commit { records: records_of_it, last: Lsn(9) }).unwrap();
+    log.run(&LogJob::Commit { records: records_of_it, last: Some(Lsn(9)) }).unwrap();
     let written = content(dir.path());
     assert_eq!(written.len(), durable.len(), "it fits the segment");
     let expected: Vec<_> = (1..4).map(record).collect();

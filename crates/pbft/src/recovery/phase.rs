@@ -285,10 +285,12 @@ impl Recovery {
         }
     }
 
-    /// Notes recovery requests that a transferred state shows as executed; no later than its number.
+    /// Notes recovery requests that the state after `seq` shows as executed: where it says that they were, or no later than
+    /// its number.
     pub(crate) fn note_transfer(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
         for (replica, lives) in lives {
-            self.note_request(*replica, lives.life.timestamp, seq);
+            let is_known = mutant!(M175, lives.noted > SeqNum(0), false);
+            self.note_request(*replica, lives.life.timestamp, if is_known { lives.noted } else { seq });
         }
     }
 }

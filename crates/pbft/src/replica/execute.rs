@@ -209,6 +209,9 @@ impl Replica {
             || replier.is_none_or(|replier| replier == self.id.0)
     }
 
+    /// A replica that rejoins goes to the latest view that f + 1 replies name (RC-7). One of these is of a correct replica,
+    /// which must be there after a crash, too; before others have confirmed its start it may not record that it has left a
+    /// view (L52).
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(super) fn send_reply(
         &self,
@@ -222,6 +225,11 @@ impl Replica {
         out: &mut Actions,
     ) {
         let reply = Reply { view: self.views.view(), timestamp, client, tentative, digest, result };
+        let after = match client.replica() {
+            Some(_) if self.recovery.waits_for_echoes() => return,
+            Some(_) => after.max(mutant!(M172, self.promises.last(), after)),
+            None => after,
+        };
         let to = match (client.replica(), by) {
             (Some(replica), _) => Recipient::Replica(replica),
             (None, None) => Recipient::Client(client),

@@ -104,9 +104,14 @@ impl Replica {
     fn view_changes_held(&self) -> u64 {
         let examined = self.evidence.candidates().filter(|c| c.view() == self.views.view());
         let missing = examined.fold(0, |set, candidate| set | candidate.missing());
+        self.view_changes_here() & !missing
+    }
+
+    /// Returns whose VIEW-CHANGEs for this view are here, also in the NEW-VIEW by which this replica entered it.
+    fn view_changes_here(&self) -> u64 {
         let entered = self.evidence.entered_in(self.views.view());
-        let held = entered.into_iter().flat_map(Candidate::named).fold(0, |set, m| set | bit(m.sender()));
-        (held | self.evidence.senders_for(self.views.view())) & !missing
+        let named = entered.into_iter().flat_map(Candidate::named).fold(0, |set, m| set | bit(m.sender()));
+        named | self.evidence.senders_for(self.views.view())
     }
 
     /// Another replica says what it has and lacks.
@@ -149,7 +154,7 @@ impl Replica {
             // 3. It is in an older view.
             let own = bit(self.id);
             // One that follows without a VIEW-CHANGE of its own passes on those of others.
-            let set = if self.evidence.senders_for(self.views.view()) & own == 0 { u64::MAX } else { own };
+            let set = if self.view_changes_here() & own == 0 { u64::MAX } else { own };
             self.send_view_changes(now, to, self.views.view(), set, out);
             self.send_new_view_to(now, to, m.view.next(), 0, out);
         } else if m.view == self.views.view() && !m.normal {
@@ -272,6 +277,12 @@ impl Replica {
             named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
         messages.sort_by_key(|m| (m.sender(), m.digest()));
         messages.dedup_by_key(|m| (m.sender(), m.digest()));
+        // If only some have room, it is not always the same ones (L56).
+        let bytes: usize = messages.iter().map(|m| m.frame().len()).sum();
+        if mutant!(M176, bytes > self.config.retransmit_bytes, false) {
+            let start = self.rng.below(u64::try_from(messages.len()).unwrap_or(1));
+            messages.rotate_left(usize::try_from(start).unwrap_or(0));
+        }
         let own_after = self.evidence.own_after();
         for m in messages {
             let after = if m.sender() == self.id { own_after } else { Lsn(0) };

@@ -55,6 +55,21 @@ impl Replica {
         self.judge_suspects(now, m.view, out);
     }
 
+    /// Says whether a quorum has left all views before this one. Those who have left for later views count as well: they do
+    /// not come back, and may be too few to follow (L41).
+    fn has_quorum_left(&self) -> bool {
+        let view = self.views.view();
+        let there = mutant!(M168, self.evidence.senders_from(view), self.evidence.senders_for(view));
+        size(there) >= self.cluster.quorum()
+    }
+
+    /// Says whether a hand-over of its view moves this replica (LV-2). While it waits, its VIEW-CHANGE may be the only one with
+    /// a LeaveCert of f + 1 replicas, without which those in earlier views stay there (L51). When a quorum has left all views
+    /// before this one, f + 1 correct replicas have, and the others follow these.
+    fn heeds_hand_overs(&self) -> bool {
+        self.is_normal() || mutant!(M171, self.has_quorum_left(), true)
+    }
+
     /// A LeaveCert for `view`: f + 1 replicas suspect it, so a correct one does; or this is the view and
     /// its own primary hands it over (LV-2). A hand-over of a *later* view has no effect: a Byzantine replica could
     /// hand over each view in which it is primary and keep all replicas in view changes. The paper's rule that a view
@@ -64,7 +79,8 @@ impl Replica {
         let primary = self.cluster.primary(view);
         let suspects = self.evidence.suspects(view);
         let handed_over = mutant!(M85, view == self.views.view(), true)
-            && suspects.iter().any(|(from, _)| *from == primary);
+            && suspects.iter().any(|(from, _)| *from == primary)
+            && self.heeds_hand_overs();
         let enough = mutant!(M7, self.cluster.weak(), self.cluster.f());
         if suspects.len() >= enough || handed_over {
             self.start_view_change(now, view.next(), LeaveCert { suspects }, out);
@@ -96,8 +112,8 @@ impl Replica {
         self.follow_kept(now, out);
     }
 
-    /// This replica has come to its view, and what it has kept may end it: a hand-over of the view by its primary had no
-    /// effect before, and when it comes again it is a duplicate (LV-2). Without this, replicas that came later than the
+    /// This replica has come to its view, or a quorum has, and what it has kept may end it: a hand-over of the view by its
+    /// primary had no effect before, and when it comes again it is a duplicate (LV-2). Without this, replicas that came later than the
     /// one that the hand-over moved would stay behind, and no view have a quorum.
     pub(super) fn follow_kept(&mut self, now: Now, out: &mut Actions) {
         let view = self.views.view();
@@ -106,7 +122,7 @@ impl Replica {
         }
         self.judge_suspects(now, view, out);
         // If that moved it, it has looked again.
-        if self.views.view() != view {
+        if self.views.view() != view || !self.heeds_hand_overs() {
             return;
         }
         let leave = self.evidence.received_for(view.next()).next().map(|m| m.body().leave.clone());
@@ -223,12 +239,12 @@ impl Replica {
     }
 
     /// Starts a view change because others have. A LeaveCert of f + 1 replicas is a reason for all, so that none
-    /// leaves alone (LV-2); a hand-over only for those in that view. Otherwise, "if a replica receives a
+    /// leaves alone (LV-2); a hand-over only for those in that view that heed it. Otherwise, "if a replica receives a
     /// set of f + 1 valid view-change messages from other replicas for views greater than its current view,
     /// it sends a view-change message for the smallest view in the set" [OSDI99 §4.5.2].
     pub(super) fn follow(&mut self, now: Now, view: ViewNum, leave: &LeaveCert, out: &mut Actions) {
         let certified = leave.suspects.len() >= mutant!(M7, self.cluster.weak(), self.cluster.f());
-        if certified || view == self.views.view().next() {
+        if certified || view == self.views.view().next() && self.heeds_hand_overs() {
             return self.start_view_change(now, view, leave.clone(), out);
         }
         let mut ahead: Vec<&Arc<Signed<ViewChange>>> =
@@ -256,12 +272,14 @@ impl Replica {
             self.send_view_change(view, leave, out);
         }
         // "a replica that multicasts a view-change message for view v+1 waits for 2f + 1 view-change
-        // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3. Those for later views count as well:
-        // their senders do not come back, and may be too few to follow (L41).
-        let there = mutant!(M168, self.evidence.senders_from(view), self.evidence.senders_for(view));
-        if size(there) >= self.cluster.quorum() && self.views.start_timer() {
+        // messages for view v+1 and then starts its timer" [OSDI99 §4.5.2], TM-3.
+        if self.has_quorum_left() && self.views.start_timer() {
             self.views.note_waiting(self.exec.executed());
             Self::set_timer(out, Timer::NewView, now.mono_ns.saturating_add(self.patience(now)));
+            self.follow_kept(now, out);
+            if self.views.view() != view {
+                return;
+            }
         }
         self.try_new_view(now, out);
     }

@@ -116,13 +116,13 @@ impl Views {
         self.follow(view);
         self.judge_patience(now, end, base);
         self.progressed = false;
-        self.new_view_timer = false;
     }
 
     /// Waits for the NEW-VIEW of a later view that the others are in.
     pub(crate) fn follow(&mut self, view: ViewNum) {
         assert!(view > self.view && self.status == Status::ViewChange);
         self.view = view;
+        self.new_view_timer = mutant!(M173, false, self.new_view_timer);
     }
 
     /// Enters a view whose NEW-VIEW fixes numbers up to `last`.
@@ -130,6 +130,7 @@ impl Views {
         assert!(view >= self.view && self.status == Status::ViewChange);
         self.view = view;
         self.status = Status::Normal;
+        self.new_view_timer = mutant!(M173, false, self.new_view_timer);
         self.last_fixed = last;
         self.entered_at = now;
     }
@@ -219,6 +220,21 @@ mod tests {
         assert!(!views.progressed, "taken over");
         views.note_executed(SeqNum(21));
         assert!(views.progressed);
+    }
+
+    /// L53, TM-3: the timer for the NEW-VIEW of one view does not run for that of another.
+    #[test]
+    fn l53_each_new_view_has_a_timer_of_its_own() {
+        let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
+        let mut views = Views::new(&config);
+        assert!(views.stop());
+        views.leave_for(ViewNum(1), 0, End::TimedOut, 0);
+        assert!(views.start_timer() && !views.start_timer() && views.waits_for_new_view());
+        // A replica that rejoins follows the others.
+        views.follow(ViewNum(2));
+        assert!(!views.waits_for_new_view() && views.start_timer());
+        views.enter(ViewNum(2), SeqNum(0), 0);
+        assert!(views.stop() && !views.waits_for_new_view() && views.start_timer());
     }
 
     /// I7: a view that has been left is never entered again.

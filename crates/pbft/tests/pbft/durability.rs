@@ -8,7 +8,8 @@ use quorate_pbft::step::{Input, Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
-use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Recovery;
 use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
 use quorate_wire::reply::{Reply, ReplyOutcome};
 
@@ -119,6 +120,38 @@ fn s2_reads_and_cached_replies_wait_as_well() {
     desk.forget();
     desk.request(c(0), 1, b"x");
     assert_eq!(waits_for(&desk, Kind::Reply), records);
+}
+
+/// L52, RC-7: a replica that rejoins goes to a view that f + 1 replies name, so each correct one names a view that a crash does
+/// not take back. After a restart it names none before others have confirmed that: until then it records no new one.
+#[test]
+fn l52_a_replica_that_rejoins_hears_of_no_view_that_a_crash_takes_back() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    let mut operation = Vec::new();
+    Recovery { bound: SeqNum(0), bits: 7, floor: ViewNum(0) }.encode(&mut operation);
+    let frame = desk.request_frame_with(ClientId(u64::from(R3.0)), 1, &operation, false, true);
+    let batch = desk.batch_of(core::slice::from_ref(&frame));
+    desk.pre_prepare(R0, 0, 1, &batch);
+    for from in [R2, R3] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    assert_eq!(desk.sent(Kind::Reply), 1);
+    let before = waits_for(&desk, Kind::Reply);
+    desk.disk_is_fast = false;
+    desk.suspect(R0, 0);
+    assert_eq!(desk.replica.view(), ViewNum(1));
+    desk.forget();
+    desk.frame(&frame);
+    let records = waits_for(&desk, Kind::Reply);
+    assert!(records > before && records == desk.records.len(), "the record of its VIEW-CHANGE");
+    let mut after = restarted(desk.records.clone(), 0);
+    after.frame(&frame);
+    assert_eq!(after.sent(Kind::Reply), 0);
+    confirmed(&mut after);
+    after.pass(200);
+    after.frame(&frame);
+    assert_eq!(after.sent(Kind::Reply), 1);
 }
 
 /// RO-4: a state that was fetched may have been shown; a restart without it serves no reads below.

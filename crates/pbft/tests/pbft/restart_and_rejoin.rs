@@ -7,7 +7,7 @@ use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::{Recovered, Recovery};
+use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::message::{
     Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, ReqAck, RequestBody, Start, Status, ViewChange,
 };
@@ -372,6 +372,28 @@ fn replaces_its_request_after(result: &[u8]) {
         desk.hear(from, Kind::Reply, |w| reply.encode(w));
         desk.pass(150);
         assert_eq!(asked(&desk) > first, replaces, "{from}");
+    }
+}
+
+/// L55, RC-10: a replica has rejoined long ago, and this one starts again from an image of now, in an idle cluster. It expects no
+/// null batches, which the primary would not propose and others not accept. A state of an earlier version does not say when.
+#[test]
+fn l55_a_rejoin_of_long_ago_needs_no_null_batches() {
+    for (noted, expected) in [(5, false), (9, true), (0, true)] {
+        let lives = Lives { noted: SeqNum(noted), ..Lives::default() };
+        let resume = Resume::Restart(Restart {
+            incarnation: 2 << 20,
+            records: vec![],
+            checkpoint: (SeqNum(16), root(SeqNum(16))),
+            clients: vec![],
+            lives: vec![(R3, lives)],
+        });
+        let mut desk = Desk::resumed(R1, resume, sync);
+        for from in [R0, R2, R3] {
+            status_at(&mut desk, from, 1, 2 << 20, 16);
+        }
+        desk.pass(5_000);
+        assert_eq!(desk.sent(Kind::Suspect) > 0, expected, "{noted}");
     }
 }
 

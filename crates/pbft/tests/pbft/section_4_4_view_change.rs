@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
 use crate::desk::{Desk, R0, R1, R2, R3, c, root};
-use quorate_pbft::Milestone;
+use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Input, Recipient, Reject};
+use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::frame::Frame;
-use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{
     Bitmap, Echoes, Kind, NewView, PrePrepareHead, PrePrepared, Prepare, ReqAck, Start, Status, ViewChange,
@@ -208,10 +209,14 @@ fn p15_a_new_view_that_drops_a_prepared_request_is_refused() {
 }
 
 fn status(desk: &mut Desk, from: ReplicaId, counter: u64, normal: bool) {
+    status_in(desk, from, counter, 1, normal);
+}
+
+fn status_in(desk: &mut Desk, from: ReplicaId, counter: u64, view: u64, normal: bool) {
     desk.hear(from, Kind::Status, |w| {
         Status {
             counter,
-            view: ViewNum(1),
+            view: ViewNum(view),
             stable: SeqNum(0),
             executed: SeqNum(0),
             start: Start { incarnation: 1 << 20, token: 0 },
@@ -248,6 +253,69 @@ fn l32_a_replica_far_behind_is_sent_the_new_view_first() {
     desk.forget();
     status(&mut desk, R3, 1, false);
     assert_eq!((desk.sent_to(R3, Kind::NewView), desk.sent_to(R3, Kind::Committed)), (1, 100));
+}
+
+/// r2 in view 1 after a restart. Of the VIEW-CHANGEs that its NEW-VIEW names, one has room in an answer.
+fn restarted_in_view_1(named: [ReplicaId; 3]) -> Desk {
+    let change = |config: &mut quorate_pbft::Config| {
+        (config.durability, config.retransmit_bytes) = (Durability::Sync, 300);
+    };
+    let mut before = Desk::with(R2, 4, 1, change);
+    let empty = before.empty_view_change(1);
+    let mut frames = Vec::new();
+    for from in named.into_iter().filter(|from| *from != R2) {
+        frames.push((from, before.view_change(from, &empty)));
+    }
+    for (_, frame) in &frames {
+        before.frame(frame);
+    }
+    if named.contains(&R2) {
+        frames.push((R2, before.last_sent(Kind::ViewChange).unwrap().1));
+        frames.sort_by_key(|(from, _)| *from);
+    }
+    let new_view = NewView {
+        view: ViewNum(1),
+        life: Life::default(),
+        view_changes: frames.iter().map(|(from, frame)| (*from, before.digest_of(frame))).collect(),
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        chosen: vec![],
+    };
+    let frame = before.new_view(R1, &new_view);
+    before.frame(&frame);
+    let resume = Resume::Restart(Restart {
+        incarnation: 2 << 20,
+        records: before.records.clone(),
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        clients: vec![],
+        lives: vec![],
+    });
+    let desk = Desk::resumed(R2, resume, change);
+    assert!(desk.replica.state().normal && desk.replica.view() == ViewNum(1));
+    desk
+}
+
+/// L56, SM-2: a replica that lags gets the own VIEW-CHANGE of each replica that answers, or else one after the other. If it
+/// got the same one from all, it would not follow.
+#[test]
+fn l56_a_replica_that_lags_is_not_sent_the_same_view_change_by_all() {
+    for (named, expected) in [([R0, R1, R2], vec![R2]), ([R0, R1, R3], vec![R0, R1, R3])] {
+        let mut desk = restarted_in_view_1(named);
+        let mut seen = Vec::new();
+        for counter in 1..=50 {
+            desk.pass(300);
+            desk.forget();
+            status_in(&mut desk, R3, counter, 0, true);
+            let (_, frame) = desk.last_sent(Kind::ViewChange).unwrap();
+            assert_eq!(desk.sent_to(R3, Kind::ViewChange), 1);
+            let Principal::Replica(sender) = Frame::decode(&frame).unwrap().sender else {
+                panic!("a client's")
+            };
+            seen.push(sender);
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, expected);
+    }
 }
 
 /// A message of the new view may overtake its NEW-VIEW and is rejected. A replica that enters the view says so

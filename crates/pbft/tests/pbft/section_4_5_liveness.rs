@@ -23,7 +23,11 @@ fn backup() -> Desk {
 
 /// Two replicas that are not the desk's own leave a view, and so does everyone.
 fn fail_view(desk: &mut Desk, view: u64) {
-    for from in [R1, R3] {
+    fail_view_with(desk, view, [R1, R3]);
+}
+
+fn fail_view_with(desk: &mut Desk, view: u64, by: [ReplicaId; 2]) {
+    for from in by {
         desk.suspect(from, view);
     }
     assert_eq!(desk.replica.view(), ViewNum(view + 1));
@@ -188,23 +192,27 @@ fn b14_one_new_view_for_a_view() {
     }
 }
 
-/// L28, LV-2: a hand-over of a later view moves nobody, and is a duplicate when it comes again. So a replica that
-/// comes to that view looks at what it has kept: the others may be there, and wait for this one.
+/// L28, LV-2: a hand-over of a later view moves nobody, and is a duplicate when it comes again. So a replica looks at what it
+/// has kept when a quorum has come to that view: the others may have left it, and wait for this one.
 #[test]
 fn l28_a_hand_over_counts_for_those_who_come_to_the_view_later() {
     // The primary's own SUSPECT.
     let mut desk = backup();
     desk.suspect(R1, 1);
     assert_eq!(desk.replica.view(), ViewNum(0), "nobody has left view 0");
-    desk.suspect(R0, 0);
-    assert_eq!(desk.replica.view(), ViewNum(2), "r0 hands over view 0, and r1 view 1");
+    for frame in view_changes(&mut desk, 1, &[R0, R3]) {
+        desk.frame(&frame);
+    }
+    assert_eq!(desk.replica.view(), ViewNum(2), "a quorum has come to view 1, and r1 hands it over");
     // The VIEW-CHANGE of one that the hand-over has moved.
     let mut desk = backup();
     let moved = ViewChange { leave: desk.leave_cert(1, &[R1]), ..desk.empty_view_change(2) };
     let frame = desk.view_change(R3, &moved);
     desk.frame(&frame);
     assert_eq!(desk.replica.view(), ViewNum(0), "nobody has left view 0");
-    desk.suspect(R0, 0);
+    for frame in view_changes(&mut desk, 1, &[R0]) {
+        desk.frame(&frame);
+    }
     assert_eq!(desk.replica.view(), ViewNum(2), "r3 has left view 1");
     let last = desk.last_sent(Kind::ViewChange).map(|(_, frame)| frame).unwrap();
     let own = ViewChange::decode(Frame::decode(&last).unwrap().body).unwrap();
@@ -244,4 +252,47 @@ fn l41_a_suspect_counts_after_one_of_a_later_view() {
     assert_eq!(desk.replica.view(), ViewNum(1));
     desk.suspect(R0, 2);
     assert_eq!(desk.replica.view(), ViewNum(3), "two suspect view 2");
+}
+
+/// L51, LV-2: a replica that waits for a NEW-VIEW does not leave its view for a hand-over as long as others may still need
+/// its VIEW-CHANGE, which carries the only LeaveCert of f + 1 replicas. When a quorum has come to its view, it does.
+#[test]
+fn l51_a_hand_over_moves_nobody_who_waits_alone() {
+    let waiting = || {
+        let mut desk = Desk::new(R3);
+        fail_view_with(&mut desk, 0, [R1, R2]);
+        desk
+    };
+    let own_view = |desk: &Desk| {
+        let (_, frame) = desk.last_sent(Kind::ViewChange).unwrap();
+        ViewChange::decode(Frame::decode(&frame).unwrap().body).unwrap().view
+    };
+    // The primary's own SUSPECT.
+    let mut desk = waiting();
+    desk.suspect(R1, 1);
+    assert_eq!(desk.replica.view(), ViewNum(1), "nobody else has left view 0");
+    desk.forget();
+    for (from, view) in [(R1, 1), (R0, 2)] {
+        for frame in view_changes(&mut desk, 1, &[from]) {
+            desk.frame(&frame);
+        }
+        assert_eq!(desk.replica.view(), ViewNum(view), "a quorum has left view 0, or not");
+    }
+    assert_eq!(own_view(&desk), ViewNum(2));
+    // The VIEW-CHANGE of one that the hand-over has moved.
+    let mut desk = waiting();
+    let moved = ViewChange { leave: desk.leave_cert(1, &[R1]), ..desk.empty_view_change(2) };
+    let frame = desk.view_change(R2, &moved);
+    desk.frame(&frame);
+    assert_eq!(desk.replica.view(), ViewNum(1), "one other has left view 0");
+    for frame in view_changes(&mut desk, 1, &[R0]) {
+        desk.frame(&frame);
+    }
+    assert_eq!((desk.replica.view(), own_view(&desk)), (ViewNum(2), ViewNum(2)));
+    // f + 1 replicas are a reason at any time.
+    let mut desk = waiting();
+    let failed = ViewChange { leave: desk.leave_cert(1, &[R1, R2]), ..desk.empty_view_change(2) };
+    let frame = desk.view_change(R2, &failed);
+    desk.frame(&frame);
+    assert_eq!(desk.replica.view(), ViewNum(2));
 }

@@ -334,7 +334,8 @@ fn counts(case: &Case, decisions: &Decisions, state: &State, outcome: u16, view:
             let (newest, floor) = state.life_at(usize::from(*sender), seq);
             let before = newest.saturating_sub(1);
             let floor = if case.rules.below_floor { floor } else { 0 };
-            let lives = Lives { life: life(newest), before: life(before), floor: ViewNum(u64::from(floor)) };
+            let floor = ViewNum(u64::from(floor));
+            let lives = Lives { life: life(newest), before: life(before), floor, ..Lives::default() };
             lives::counts(life(*number), ViewNum(u64::from(view)), &lives) == Counts::Yes
         })
 }

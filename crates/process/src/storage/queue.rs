@@ -176,8 +176,8 @@ pub enum LogJob {
     Commit {
         /// The records, in the format of the log.
         records: Vec<u8>,
-        /// The last of them.
-        last: Lsn,
+        /// The last of them. None: nobody is told that they are durable before a [`Self::SetState`] has been done.
+        last: Option<Lsn>,
     },
     /// Record that the last commit is durable, so that damage to it is detected.
     NoteEnd,
@@ -189,6 +189,8 @@ pub enum LogJob {
         state: LogState,
         /// The least number of the replica's starts, according to the others.
         starts_min: u64,
+        /// The last record of a commit of which nobody was told.
+        last: Option<Lsn>,
     },
     /// The replica stops, and everything has been written.
     Stop,
@@ -202,6 +204,10 @@ pub struct LogInbox {
     imaged: Option<SeqNum>,
     state: Option<LogState>,
     starts_min: u64,
+    /// All records from before the state was set have been committed.
+    is_state_next: bool,
+    /// The last record of a commit that is reported when the state has been noted.
+    untold: Option<Lsn>,
     stops: bool,
 }
 
@@ -231,9 +237,10 @@ impl LogInbox {
     }
 
     /// Sets whether the log is the replica's state. As the others know, the replica has started `starts_min` times at
-    /// least.
+    /// least. The previous records are committed first: a log that is the state has all of them. What follows is reported
+    /// as durable afterwards: a replica that has rejoined votes, and a restart must know that it has (L54).
     pub fn set_state(&mut self, state: LogState, starts_min: u64) {
-        self.state = Some(state);
+        (self.state, self.is_state_next) = (Some(state), false);
         self.starts_min = self.starts_min.max(starts_min);
     }
 
@@ -253,16 +260,21 @@ impl LogInbox {
     }
 
     /// Takes the next job. `is_quiet`: nothing has come for a while, so that the end of the log is worth recording if
-    /// it is `unnoted`.
+    /// it is `unnoted`. Under load there are always records, and the other jobs have their turn all the same.
     pub fn next(&mut self, is_quiet: bool, unnoted: bool) -> Option<LogJob> {
-        if !self.records.is_empty() {
-            return Some(LogJob::Commit { records: core::mem::take(&mut self.records), last: self.last });
-        }
-        if let Some(state) = self.state.take() {
-            return Some(LogJob::SetState { state, starts_min: self.starts_min });
+        let is_due = self.records.is_empty() || mutant!(M174, self.is_state_next, false);
+        if let Some(state) = self.state.take_if(|_| is_due) {
+            return Some(LogJob::SetState { state, starts_min: self.starts_min, last: self.untold.take() });
         }
         if let Some(seq) = self.imaged.take() {
             return Some(LogJob::Cut(seq));
+        }
+        if !self.records.is_empty() {
+            let mut last = Some(self.last);
+            if mutant!(M174, self.state.is_some(), false) {
+                (self.untold, self.is_state_next) = (last.take(), true);
+            }
+            return Some(LogJob::Commit { records: core::mem::take(&mut self.records), last });
         }
         if self.stops {
             return Some(LogJob::Stop);
@@ -293,4 +305,60 @@ pub enum PagesDone {
     Staged(Vec<(PageLabel, u32)>),
     /// An image is durable, and its new pages are in these slots.
     Sealed(SeqNum, Vec<(PageLabel, u32)>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(inbox: &mut LogInbox, last: u64) {
+        let mut records = Vec::new();
+        put_record(b"vote", &mut records);
+        inbox.append(&mut records, Lsn(last));
+    }
+
+    fn commits(job: Option<LogJob>, of: Option<u64>) -> bool {
+        matches!(job, Some(LogJob::Commit { last, .. }) if last == of.map(Lsn))
+    }
+
+    /// L54: records come all the time, and what followed the end of a rejoin is reported when that has been noted.
+    #[test]
+    fn l54_the_end_of_a_rejoin_is_noted_before_what_follows_it() {
+        let mut inbox = LogInbox::default();
+        append(&mut inbox, 1);
+        assert!(commits(inbox.next(false, false), Some(1)));
+        append(&mut inbox, 2);
+        inbox.set_state(LogState::Log, 0);
+        append(&mut inbox, 3);
+        assert!(commits(inbox.next(false, false), None), "the log has to be complete");
+        append(&mut inbox, 4);
+        let noted = LogJob::SetState { state: LogState::Log, starts_min: 0, last: Some(Lsn(3)) };
+        assert_eq!(inbox.next(false, false), Some(noted));
+        assert!(commits(inbox.next(false, false), Some(4)));
+    }
+
+    /// L54: a state that is set again waits for the records from before, too.
+    #[test]
+    fn l54_a_state_that_is_set_again_waits_again() {
+        let mut inbox = LogInbox::default();
+        append(&mut inbox, 1);
+        inbox.set_state(LogState::None, 0);
+        assert!(commits(inbox.next(false, false), None));
+        append(&mut inbox, 2);
+        inbox.set_state(LogState::Log, 7);
+        assert!(commits(inbox.next(false, false), None));
+        let noted = LogJob::SetState { state: LogState::Log, starts_min: 7, last: Some(Lsn(2)) };
+        assert_eq!(inbox.next(false, false), Some(noted));
+        assert_eq!(inbox.next(false, false), None);
+    }
+
+    /// L54: nor does the log grow as long as records come.
+    #[test]
+    fn l54_the_log_is_cut_although_records_wait() {
+        let mut inbox = LogInbox::default();
+        inbox.cut_log(SeqNum(8));
+        append(&mut inbox, 1);
+        assert_eq!(inbox.next(false, false), Some(LogJob::Cut(SeqNum(8))));
+        assert!(commits(inbox.next(false, false), Some(1)));
+    }
 }

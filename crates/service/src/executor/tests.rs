@@ -263,8 +263,8 @@ fn rc11_the_state_keeps_the_last_two_lives() {
     execute(&mut executor, &[(id, 7, &recovery(0, 77, 3).0)], false);
     execute(&mut executor, &[(id, 9, &recovery(0, 99, 5).0), (last, 1, &recovery(0, 1, 0).0)], false);
     let life = |t, bits| Life { timestamp: Timestamp(t), bits };
-    let two = Lives { life: life(9, 99), before: life(7, 77), floor: ViewNum(5) };
-    let one = Lives { life: life(1, 1), before: Life::default(), floor: ViewNum(0) };
+    let two = Lives { life: life(9, 99), before: life(7, 77), floor: ViewNum(5), noted: SeqNum(2) };
+    let one = Lives { life: life(1, 1), before: Life::default(), floor: ViewNum(0), noted: SeqNum(2) };
     let noted = Some(vec![(ReplicaId(2), two), (ReplicaId(63), one)]);
     assert_eq!(executor.lives(), noted);
     // One that comes too late opens nothing, and neither does one of a replica that no cluster can have.

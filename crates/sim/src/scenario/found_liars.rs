@@ -47,6 +47,38 @@ impl Liar for EarlyHandOver {
     }
 }
 
+/// The primary of view 1. It leaves view 0 with one replica, hands view 1 over to this one alone, and is silent from then on.
+#[derive(Debug)]
+pub(super) struct HandsOverToOne {
+    to: ReplicaId,
+    is_silent: bool,
+}
+
+impl HandsOverToOne {
+    pub(super) fn to(to: ReplicaId) -> Self {
+        Self { to, is_silent: false }
+    }
+}
+
+impl Liar for HandsOverToOne {
+    fn hear(&mut self, lie: &mut Lie<'_>, from: Principal, message: &Message<'_>) -> bool {
+        let heard = from == Principal::Replica(self.to) && !self.is_silent;
+        let suspected = if let Message::Suspect(m) = message { Some(m.view) } else { None };
+        let left = if let Message::ViewChange(m) = message { Some(m.body().view) } else { None };
+        if let Some(view) = suspected.or(left).filter(|_| heard) {
+            let suspect = Suspect { view, reason: SuspectReason::SelfHandoff, signature: [0; 64] };
+            lie.say_with(Recipient::Replica(self.to), Kind::Suspect, |w| suspect.encode(w));
+            self.is_silent = view == ViewNum(1);
+        }
+        true
+    }
+
+    fn speak(&mut self, _lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        let silent = self.is_silent || [Kind::ViewChange, Kind::NewView, Kind::Suspect].contains(&said.kind);
+        if silent { Fate::Drop } else { Fate::Keep }
+    }
+}
+
 /// From a number on it proposes to one backup alone, and says ever after that this has prepared.
 #[derive(Debug)]
 pub(super) struct ClaimsWhatOneHolds {

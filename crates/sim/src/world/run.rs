@@ -4,6 +4,7 @@ use quorate_pbft::step::{Actions, Now};
 use quorate_process::storage::starts::LogState;
 use quorate_process::{Directory, DiskEvent, Event as Happens, Place, Transport};
 use quorate_service::Task;
+use quorate_wire::Kind;
 
 use super::World;
 use super::watch::Watch;
@@ -183,6 +184,12 @@ fn requests_of<C>(task: &Task<C>) -> u64 {
     }
 }
 
+/// Says whether a frame is a vote.
+fn is_vote(frame: &[u8]) -> bool {
+    let kind = frame.get(3).and_then(|kind| Kind::from_wire(*kind).ok());
+    kind.is_some_and(|kind| [Kind::PrePrepare, Kind::Prepare, Kind::Commit].contains(&kind))
+}
+
 /// The network, as the process of a host sees it.
 struct Wire<'a, A: App> {
     world: &'a mut World<A>,
@@ -203,6 +210,12 @@ impl<A: App> Transport for Wire<'_, A> {
     }
 
     fn send_group(&mut self, to: &[Place], datagram: &[u8]) {
+        let host = &mut self.world.hosts[self.h];
+        // From its first vote after a rejoin on the others rely on it: no crash may take the rejoin back (L54).
+        let is_back = host.correct && host.amnesic && self.world.checkers.facts(host.id).remembers;
+        if is_back && is_vote(datagram) {
+            host.amnesic = false;
+        }
         let (from, frame): (NodeId, Frame) = (self.world.hosts[self.h].node, datagram.into());
         for place in to {
             for node in self.world.nodes_at(self.h, *place) {

@@ -44,28 +44,32 @@ pub struct Lives {
     pub before: Life,
     /// `u`: in this life it votes in no view below this one.
     pub floor: ViewNum,
+    /// `n_R`: the number of the batch that opened this life. 0: not known.
+    pub noted: SeqNum,
 }
 
 impl Lives {
     /// Bytes of an entry.
-    pub const BYTES: usize = 40;
+    pub const BYTES: usize = 48;
 
     /// Returns the entry after a recovery request that opened `life`.
     #[must_use]
     pub fn opened(&self, life: Life, floor: ViewNum) -> Self {
-        Self { life, before: self.life, floor }
+        Self { life, before: self.life, floor, noted: SeqNum(0) }
     }
 
-    /// Appends the life, the life before it, and `u 8`.
+    /// Appends the life, the life before it, and `u 8 | n_R 8`.
     pub fn encode(&self, out: &mut Writer<'_>) {
         self.life.encode(out);
         self.before.encode(out);
         out.u64(self.floor.0);
+        out.u64(self.noted.0);
     }
 
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Decoded<Self> {
-        Ok(Self { life: Life::decode(r)?, before: Life::decode(r)?, floor: ViewNum(r.u64()?) })
+        let (life, before) = (Life::decode(r)?, Life::decode(r)?);
+        Ok(Self { life, before, floor: ViewNum(r.u64()?), noted: SeqNum(r.u64()?) })
     }
 }
 
@@ -157,6 +161,7 @@ mod tests {
         assert_eq!((once.life, once.before, once.floor), (life(5, 1), Life::default(), ViewNum(2)));
         let twice = once.opened(life(9, 3), ViewNum(1));
         assert_eq!((twice.life, twice.before, twice.floor), (life(9, 3), life(5, 1), ViewNum(1)));
+        let twice = Lives { noted: SeqNum(7), ..twice };
         let mut bytes = Vec::new();
         twice.encode(&mut Writer::new(&mut bytes));
         assert_eq!(bytes.len(), Lives::BYTES);

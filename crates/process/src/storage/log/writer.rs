@@ -34,7 +34,7 @@ impl<D: DiskIo> LogWriter<D> {
         Ok(writer)
     }
 
-    /// Does a job. Returns the last record that has become durable by it.
+    /// Does a job. Returns the last record that is known to be durable by it.
     ///
     /// # Errors
     ///
@@ -44,16 +44,17 @@ impl<D: DiskIo> LogWriter<D> {
             LogJob::Commit { records, last } => {
                 self.log.commit(records)?;
                 self.note_segment()?;
-                return Ok(Some(*last));
+                return Ok(*last);
             }
             LogJob::NoteEnd => {
                 self.log.commit(&[])?;
                 self.note_segment()?;
             }
             LogJob::Cut(seq) => _ = self.cut(*seq)?,
-            LogJob::SetState { state, starts_min } => {
+            LogJob::SetState { state, starts_min, last } => {
                 self.starts.count = self.starts.count.max(*starts_min);
                 self.note(*state)?;
+                return Ok(*last);
             }
             LogJob::Stop => {
                 let is_complete = self.starts.state == LogState::Log;
