@@ -38,7 +38,8 @@ fn a_read_that_fell_back_is_asked_for_again() {
     }
     assert_eq!(test.full(0, 500, "old"), rejected(0, ClientReject::OtherRequest));
     let taken = ClientMilestone::TimestampTaken { from: Timestamp(101), to: Timestamp(501) };
-    assert_eq!(test.full(2, 500, "old")[..2], [Did::Said(taken), send(Some(0), 501)]);
+    let ordered = Did::Send { to: None, t: 501, read: false, full: true, sign: false };
+    assert_eq!(test.full(2, 500, "old")[..2], [Did::Said(taken), ordered]);
     assert_eq!(test.quorum(501, "new"), [Did::Stop, done(501, "new", Path::FellBack)]);
 }
 
