@@ -115,13 +115,13 @@ mutants! {
     M166 = 166, "few-can-check", "A client's first request leaves although only the primary can check it (L36, CL-11).";
     M167 = 167, "read-beside-its-write", "With workers, a read does not wait for an unsettled write of the same key (PX-8).";
     M168 = 168, "later-views-uncounted", "A replica waits for VIEW-CHANGEs for its view, though the others are beyond it (L41, TM-3).";
-    M177 = 177, "stalled-target-kept", "A replica waits for a part of its target that nobody gives, though another checkpoint is certified (L50, ST-4).";
     M171 = 171, "hand-over-leaps", "A hand-over moves a replica that waits, however few have come to its view (L51, LV-2).";
     M172 = 172, "view-named-early", "A replica that rejoins hears of a view before the disk knows it (L52, RC-7).";
     M173 = 173, "timer-of-old-view", "The timer for a NEW-VIEW that ran once never runs for another view (L53, TM-3).";
     M174 = 174, "rejoin-noted-late", "Votes leave after a rejoin before the disk knows of its end (L54).";
     M175 = 175, "rejoin-noted-again", "A restart takes a rejoin of long ago for one that needs null batches (L55, RC-10).";
     M176 = 176, "first-view-change-again", "Of large VIEW-CHANGEs, the same ones are sent again and again (L56, SM-4).";
+    M177 = 177, "stalled-target-kept", "A replica waits for a part of its target that nobody gives, though another checkpoint is certified (L50, ST-4).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";
