@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX};
+use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX, WORK_MAX};
 use quorate_service::registry;
 
 use super::cursors::Cursors;
@@ -316,7 +316,8 @@ fn refusal(failure: Failure, name: &str) -> String {
         Failure::WrongKind => "WRONGTYPE Operation against a key holding the wrong kind of value",
         Failure::TooManyElements => {
             return format!(
-                "TOOLARGE a hash, set or list has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX}"
+                "TOOLARGE a hash, set or list has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX} to \
+                 {WORK_MAX}, depending on the command"
             );
         }
         Failure::KeyTooLong if name.starts_with('h') => "ERR key or field too long",

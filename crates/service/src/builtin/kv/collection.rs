@@ -61,6 +61,7 @@ pub(super) fn copy_elements(
                 from = Some(name.to_vec());
                 return Ok(false);
             }
+            store.look_bytes(value.len())?;
             let mut bytes = Vec::new();
             value.copy_to(store.view, &mut bytes)?;
             part.push((element(&new, name), bytes));
@@ -167,6 +168,7 @@ impl Store<'_, '_> {
         name: &[u8],
     ) -> Result<Option<Value<'_>>, KvError> {
         let Some(Collection { id, .. }) = collection else { return Ok(None) };
+        self.look(1)?;
         Ok(self.elements().get(self.view, &element(&id, name))?)
     }
 
@@ -280,6 +282,7 @@ impl Store<'_, '_> {
         name: &[u8],
     ) -> Result<Option<Vec<u8>>, KvError> {
         let Some(value) = self.element(self.collection(kind, key)?, name)? else { return Ok(None) };
+        self.look_bytes(value.len())?;
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;
         Ok(Some(bytes))

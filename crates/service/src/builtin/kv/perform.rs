@@ -137,6 +137,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
         }
         chosen.into_iter().collect()
     };
+    store.look(u64::try_from(places.len()).unwrap_or(u64::MAX))?;
     let distinct: BTreeSet<u32> = places.iter().copied().collect();
     let is_shown = (true, elements.verb == Verb::RandomPairs);
     let (mut names, mut shown) = (Vec::new(), BTreeMap::new());
