@@ -300,6 +300,7 @@ impl Conversation for NfsConversation {
             // The client connects again, and sends the call again with the same number: if it was executed, its reply is in
             // the state. After JUKEBOX it would have another number.
             Failure::Unknown if !self.connection.may_give_up(Ticket(ticket)) => self.is_broken = true,
+            Failure::NotAllowed => self.connection.refused(Ticket(ticket)),
             Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
                 self.connection.unanswered(Ticket(ticket));
             }
@@ -336,8 +337,8 @@ impl Conversation for NfsConversation {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use quorate_fs::nfs3::calls::Calls;
-    use quorate_fs::nfs3::{Call, DirOp};
+    use quorate_fs::nfs3::calls::{Calls, nfs_reply};
+    use quorate_fs::nfs3::{Call, DirOp, Procedure, Reply, Stat};
     use quorate_fs::rpc::record::put_record;
     use quorate_fs::rpc::xdr::Opaque;
 
@@ -368,6 +369,18 @@ mod tests {
         let len = asked.output().len();
         asked.fail(change.ticket, Failure::Unknown);
         assert_eq!((asked.output().len(), asked.has_ended()), (len, true));
+    }
+
+    /// L50: the client of a gateway that was removed gets an answer to its call.
+    #[test]
+    fn l50_a_removed_gateway_answers() {
+        let fs = Fs::new(quorate_fs::Settings::default()).unwrap();
+        let mut asked = asked(&fs);
+        let change = asked.question(&mut Vec::new()).unwrap();
+        asked.fail(change.ticket, Failure::NotAllowed);
+        let reply = asked.output()[4..].to_vec();
+        let reply = nfs_reply(Procedure::Remove, &reply).unwrap();
+        assert!(matches!(reply, Reply::Remove(Err((Stat::Access, _)))), "{reply:?}");
     }
 
     /// H2: who sends calls and closes the end at once is no process that the kernel knows, and yet on this machine.

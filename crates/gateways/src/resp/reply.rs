@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 
 use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX, WORK_MAX};
-use quorate_service::registry;
 
 use super::cursors::Cursors;
 use super::decode::number;
@@ -155,14 +154,9 @@ fn is(name: &[u8], text: &str) -> bool {
 pub(super) fn reply(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) {
     let before = out.len();
     if shaped(answer, form, facts, out).is_none() {
-        // The service answers as documented. Other answers would come from another service, or from the client
-        // registry.
+        // The service answers as documented. Other answers would come from another service.
         out.truncate(before);
-        let text: &[u8] = match registry::RegistryResult::decode(answer) {
-            Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
-            None => b"ERR the cluster runs another service than the key-value store",
-        };
-        encode::error(out, text);
+        encode::error(out, b"ERR the cluster runs another service than the key-value store");
     }
 }
 
