@@ -6,8 +6,10 @@
 mod api;
 mod ci;
 mod deny;
+mod etcd;
 mod redis;
 mod rust;
+mod servers;
 mod site;
 mod tidy;
 mod tree;
@@ -27,7 +29,7 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "ci",
-        help: "everything below except mutants, soak and kernel (fuzz only briefly, redis with python and node only), \
+        help: "everything below except mutants, soak, kernel and etcd (fuzz only briefly, redis with python and node only), \
                fastest failures first",
         run: ci::ci,
     },
@@ -97,6 +99,13 @@ const TASKS: &[Task] = &[
                Installs the libraries below target/. suite: the tests of Redis itself on both, from Debian's source \
                package",
         run: redis::redis,
+    },
+    Task {
+        name: "etcd",
+        help: "durable writes of 256 bytes on three members of etcd and on four replicas, in turn, with 1, 100 and 400 \
+               clients, in 2 minutes. Needs Go and etcd (Debian: etcd-server). --program FILE runs that quorate \
+               instead of building one",
+        run: etcd::etcd,
     },
 ];
 

@@ -5,33 +5,15 @@ mod suite;
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::ci::{built, target};
+use crate::servers::{Servers, free_port, listens, up};
 use xtask::{root, run};
-
-/// How long a server may take to listen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Servers that run, and end with this.
-struct Servers(Vec<Child>);
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // `up` stops its processes when it is asked to.
-            let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-        }
-        for child in &mut self.0 {
-            let _ = child.wait();
-        }
-    }
-}
 
 /// A language with client libraries, and what makes their calls on a gateway and on a Redis server. Each takes the paths
 /// of the directory for what it installs, of `tests/redis`, and the two ports.
@@ -119,36 +101,14 @@ fn go(home: &Path, scripts: &Path, ports: &[String; 2]) -> Result<()> {
 /// Starts a cluster with a gateway, and a Redis server. Returns their ports.
 fn start(home: &Path) -> Result<(Servers, [u16; 2])> {
     let (gateway, server) = (free_port()?, free_port()?);
-    let data = home.join("cluster");
-    let _ = fs::remove_dir_all(&data);
-    let (resp, page) = (format!("127.0.0.1:{gateway}"), format!("127.0.0.1:{}", free_port()?));
-    let mut up = built("--bin", "quorate")?;
-    // Ports of replicas and clients on an address that nobody else is likely to use.
-    up.args(["up", "--service", "kv", "--durability", "memory", "--host", "127.93.71.1", "--dir"]).arg(&data);
-    up.args(["--resp", &resp, "--status", &page]);
+    let quorate = built("--bin", "quorate")?;
+    let mut up = up(quorate.get_program(), &home.join("cluster"), "127.93.71.1", "memory", gateway)?;
     let mut redis_server = Command::new("redis-server");
-    redis_server.args(["--port", &server.to_string(), "--bind", "127.0.0.1", "--save", ""]).current_dir(home);
-    let mut servers = Servers(Vec::new());
-    for command in [&mut up, &mut redis_server] {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        servers.0.push(child.with_context(|| format!("cannot start {}", command.get_program().display()))?);
-    }
+    redis_server
+        .args(["--port", &server.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+        .arg(home);
+    let mut servers = Servers::default();
+    [&mut up, &mut redis_server].into_iter().try_for_each(|command| servers.start(command))?;
     [gateway, server].into_iter().try_for_each(listens)?;
     Ok((servers, [gateway, server]))
-}
-
-/// Returns a port of loopback that is free now.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-fn listens(port: u16) -> Result<()> {
-    let begin = Instant::now();
-    while TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_err() {
-        if begin.elapsed() > PATIENCE {
-            bail!("nothing listens on port {port} after {} s", PATIENCE.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }

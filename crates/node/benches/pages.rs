@@ -83,7 +83,7 @@ fn batches<P: PageStore>(executor: &mut Executor<Kv, P>, replies: &mut Replies) 
         executor.execute(seq, &batch, false, replies).unwrap();
         if seq.0.is_multiple_of(64) {
             executor.checkpoint(SeqNum(seq.0));
-            executor.discard(seq);
+            executor.discard(0, seq);
         }
         spent += cpu_ns() - start;
     }

@@ -413,6 +413,11 @@ impl Client {
             self.on_other(now, from, request, reply, out);
             return Err(ClientReject::OtherOperation);
         }
+        // What is to be ordered is refused only where the lane has lost its entry (L42).
+        if is_refusal && request.path != Path::ReadOnly {
+            self.on_other(now, from, request, reply, out);
+            return Err(ClientReject::OtherRequest);
+        }
         let before = self.replies.certified();
         self.replies.insert(from, request.path, reply)?;
         self.report_contradicted(request.timestamp, request.path, out);

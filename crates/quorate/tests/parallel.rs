@@ -97,8 +97,8 @@ fn px3_a_typed_service_gives_what_sequential_execution_gives() {
         }
         assert_eq!(said(&replies), said(&expected), "{seq:?}");
         assert_eq!(ahead.checkpoint(seq), sequential.checkpoint(seq), "{seq:?}");
-        ahead.discard(seq);
-        sequential.discard(seq);
+        ahead.discard(0, seq);
+        sequential.discard(0, seq);
         replies.clear();
         expected.clear();
     }

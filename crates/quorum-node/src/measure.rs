@@ -7,10 +7,11 @@
 //! its signatures) does not become a part of the next one.
 //!
 //! With [`Waits::Blocking`] everybody is on one core, each server in a thread of its own, and sleeps until something comes.
+//! [`bare`] has the same threads and as many datagrams without a register: what the kernel takes.
 
 pub mod repair;
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,6 +180,80 @@ fn percentile(took: &mut [Duration], of: usize) -> f64 {
     took.sort_unstable();
     let place = (took.len() * of / 100).min(took.len().saturating_sub(1));
     took.get(place).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+}
+
+/// The kernel's part of a read and of a write with [`Waits::Blocking`], in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bare {
+    /// The median of a round: a datagram to each of four threads that sleep on this core, until three have answered.
+    pub read_us: f64,
+    /// The same of two rounds, as in a write of MINIMAL-C.
+    pub write_us: f64,
+}
+
+/// Measures rounds of datagrams without a register.
+///
+/// # Errors
+///
+/// The sockets or the core are not available, or a datagram was lost.
+pub fn bare(count: usize) -> Result<Bare, NodeError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut servers = Vec::new();
+    let sockets = || -> std::io::Result<(UdpSocket, Vec<UdpSocket>)> {
+        let near = UdpSocket::bind("127.0.0.1:0")?;
+        near.set_read_timeout(Some(HUNG))?;
+        Ok((near, (0..4).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?))
+    };
+    let (near, far) = sockets().map_err(|error| broken(&error))?;
+    let addresses: Vec<SocketAddr> =
+        far.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>().map_err(|error| broken(&error))?;
+    for socket in far {
+        let flag = Arc::clone(&stop);
+        servers.push(std::thread::spawn(move || {
+            let _ = pin(0);
+            let mut buffer = [0; 256];
+            while let Ok((len, from)) = socket.recv_from(&mut buffer)
+                && !flag.load(Ordering::Relaxed)
+            {
+                let _ = socket.send_to(buffer.get(..len).unwrap_or(&[]), from);
+            }
+        }));
+    }
+    pin(0)?;
+    let rounds = |of| rounds(&near, &addresses, of, count).map_err(|error| broken(&error));
+    let measured = rounds(1).and_then(|read_us| Ok(Bare { read_us, write_us: rounds(2)? }));
+    stop.store(true, Ordering::Relaxed);
+    for (address, server) in addresses.iter().zip(servers) {
+        let _ = near.send_to(&[], address).map(|_| server.join());
+    }
+    measured
+}
+
+/// Returns the median of operations of this number of rounds.
+fn rounds(near: &UdpSocket, servers: &[SocketAddr], of: u8, count: usize) -> std::io::Result<f64> {
+    let (mut took, mut buffer) = (Vec::with_capacity(count), [0; 256]);
+    for _ in 0..count {
+        let (begin, mut late) = (Instant::now(), 0);
+        for round in 1..=of {
+            // As long as READ and its answer, and as STORE and its acknowledgement.
+            let datagram = [round; 180];
+            for server in servers {
+                near.send_to(datagram.get(..if round == 1 { 137 } else { 180 }).unwrap_or(&[]), server)?;
+            }
+            let mut left = servers.len() - 1;
+            while left > 0 {
+                near.recv(&mut buffer)?;
+                if buffer.first() == Some(&round) { left -= 1 } else { late -= 1 }
+            }
+            late += 1;
+        }
+        took.push(begin.elapsed());
+        for _ in 0..late {
+            near.recv(&mut buffer)?;
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    Ok(percentile(&mut took, 50))
 }
 
 /// The servers' threads: one that polls for all, or one for each.

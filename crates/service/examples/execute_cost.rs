@@ -89,7 +89,7 @@ impl<S: Service> Bench<S> {
             self.executor.merge(seq);
             if self.seq.is_multiple_of(CHECKPOINT_INTERVAL) {
                 black_box(self.executor.checkpoint(seq));
-                self.executor.discard(SeqNum(self.seq - CHECKPOINT_INTERVAL));
+                self.executor.discard(0, SeqNum(self.seq - CHECKPOINT_INTERVAL));
             }
         }
     }

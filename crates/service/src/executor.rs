@@ -214,7 +214,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// A page of it cannot be read.
     pub fn cached(&mut self, client: ClientId) -> Result<Option<Cached<'_>>, PageFault> {
         let view = self.state.committed(self.reply_pages);
-        let Some(lane) = fault(self.lanes.find(&view, client))?.flatten() else { return Ok(None) };
+        let Some(lane) = fault(self.lanes.find(&view, client))?.flatten() else {
+            let (released, _) = self.lanes.numbers(client);
+            let lost = Cached { timestamp: released, digest: Digest::ZERO, result: None };
+            return Ok((released.0 > 0).then_some(lost));
+        };
         self.result.clear();
         let kept = fault(self.lanes.result(&view, &lane, &mut self.result))?.unwrap_or(false);
         let result = kept.then_some(&self.result[..]);
@@ -256,10 +260,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Forgets the checkpoints before `below`, but never the newest, nor one that a transfer builds on, nor one that
-    /// another replica is fetching, until it fetches another: under load checkpoints come faster than the parts
-    /// of one can be asked for. All of that up to `checkpoints_max` of them.
-    pub fn discard(&mut self, below: SeqNum) {
-        let below = self.transfer.needs(below, self.state.checkpoints().map(|(seq, _)| seq));
+    /// another replica is fetching: under load checkpoints come faster than the parts of one can be asked for. All of that
+    /// up to `checkpoints_max` of them.
+    pub fn discard(&mut self, now_ns: u64, below: SeqNum) {
+        let below = self.transfer.needs(now_ns, below, self.state.checkpoints().map(|(seq, _)| seq));
         self.state.discard(below);
     }
 

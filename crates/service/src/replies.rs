@@ -25,7 +25,7 @@ use quorate_wire::{ClientId, Digest, Timestamp};
 
 use crate::page::{PageFault, PageStore};
 use crate::replies::layout::{INLINE_BYTES, Layout, SLOT_BYTES};
-use crate::replies::shares::{IDLE_NS, Rules, Shares, Wants};
+use crate::replies::shares::{Holder, IDLE_NS, Rules, Shares, Wants};
 use crate::state::index::Index;
 use crate::state::view::View;
 use crate::stop::Stop;
@@ -181,10 +181,10 @@ impl Lanes {
         &mut self,
         state: &mut View<'_>,
         client: ClientId,
-        privileged: bool,
+        holder: Holder,
         now: u64,
     ) -> Result<bool, Stop> {
-        let wants = self.shares.wants(client.principal(), privileged);
+        let wants = self.shares.wants(client.principal(), holder);
         if self.shares.is_busy(wants, now) {
             return Ok(false);
         }

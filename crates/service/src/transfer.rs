@@ -162,9 +162,9 @@ impl Transfer {
 
     /// Returns the lowest checkpoint that must stay, of those from `below` on and of `held`, which are in their order:
     /// one that a transfer builds on, or that another replica is fetching.
-    pub(crate) fn needs(&self, below: SeqNum, held: impl Iterator<Item = SeqNum>) -> SeqNum {
+    pub(crate) fn needs(&self, now_ns: u64, below: SeqNum, held: impl Iterator<Item = SeqNum>) -> SeqNum {
         let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
-        self.source.lowest(held).map_or(below, |given| below.min(given))
+        self.source.lowest(now_ns, held).map_or(below, |given| below.min(given))
     }
 
     /// Gives up the transfer in progress: the state has become another one.

@@ -70,7 +70,7 @@ fn allocations(requests: u64) -> u64 {
         executor.merge(seq);
         if seq.0 % CHECKPOINT_INTERVAL == 0 {
             executor.checkpoint(seq);
-            executor.discard(SeqNum(seq.0.saturating_sub(CHECKPOINT_INTERVAL)));
+            executor.discard(0, SeqNum(seq.0.saturating_sub(CHECKPOINT_INTERVAL)));
         }
         if seq.0 > WARM_UP {
             counted += ALLOCATIONS.with(Cell::get) - before;

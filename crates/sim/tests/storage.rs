@@ -205,7 +205,7 @@ impl Replica {
         if seq.is_multiple_of(INTERVAL) {
             let root = self.executor.checkpoint(SeqNum(seq));
             assert_eq!(*self.roots.entry(seq).or_insert(root), root, "the state at {seq}");
-            self.executor.discard(SeqNum(seq));
+            self.executor.discard(0, SeqNum(seq));
         }
         (0..8).for_each(|_| self.executor.relax());
         true
@@ -552,7 +552,7 @@ fn d10_a_crash_while_a_large_image_is_sealed_leaves_the_image_before() {
             let seal = PageJob::Seal(SeqNum(seq), root);
             if seq == 1 {
                 writers.pages.run(&seal).unwrap();
-                replica.executor.discard(SeqNum(seq));
+                replica.executor.discard(0, SeqNum(seq));
                 continue;
             }
             // The sync of the pages, and the write to the index.

@@ -23,7 +23,9 @@ use crate::{out, values};
 /// the speed of the machine changed during the run.
 ///
 /// With --blocking, the client and the servers share one core, and sleep until a message arrives. Messages, bytes and
-/// signatures are then those of the client only.
+/// signatures are then those of the client only. The line `datagrams alone` is the median time of the same datagrams without
+/// a register: the client sends one to each of four threads, which sleep on the same core, and waits for three answers. A
+/// write does this twice.
 ///
 /// Example:
 ///
@@ -56,6 +58,10 @@ impl Latency {
             None => Protocol::ALL.iter().map(|(protocol, _)| *protocol).collect(),
         };
         out::line(format!("polled echo: {:.1} us", measure::echo(operations)?));
+        if self.blocking {
+            let bare = measure::bare(operations)?;
+            out::line(format!("datagrams alone: read {:.1} us, write {:.1} us", bare.read_us, bare.write_us));
+        }
         out::line(measure::heading());
         let [.., high, low] = std::process::id().to_be_bytes();
         let mut number = 0;

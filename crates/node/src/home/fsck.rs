@@ -103,7 +103,7 @@ fn execute<S: Service>(executor: &mut Executor<S, Paged>, committed: &Committed,
             continue;
         }
         let found = executor.checkpoint(*seq);
-        executor.discard(*seq);
+        executor.discard(0, *seq);
         if let Some((stable, root)) = committed.stable.filter(|(stable, _)| stable == seq) {
             agreed = Some((stable, root));
             differs = Some(found).filter(|found| *found != root);

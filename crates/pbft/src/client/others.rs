@@ -4,9 +4,12 @@
 //! that was put back from a copy while the clock is wrong too, or if two processes use one identity, replicas
 //! answer with the reply that they hold for the lane: to another operation under the same timestamp, or to one under
 //! a later timestamp. None of that is a reply to what was asked.
+//!
+//! Nor is a refusal: the lane has no entry any more, and another lane of the client may have its place (EX-2). It says up
+//! to which timestamp entries were lost, which may be that of the outstanding request itself (L42).
 
 use quorate_wire::message::Reply;
-use quorate_wire::{Cluster, ReplicaId, Timestamp};
+use quorate_wire::{Cluster, Digest, ReplicaId, Timestamp};
 
 use super::step::{ClientAction, ClientActions, ClientMilestone, Path};
 use super::{Client, Outstanding};
@@ -22,11 +25,12 @@ pub(super) struct Used {
     pub(super) for_another: bool,
 }
 
-/// The latest timestamp that each replica has named for this lane, at or above the outstanding one.
+/// The latest timestamp that each replica has named for this lane, at or above the outstanding one, and whether what it
+/// was used for is lost.
 #[derive(Debug)]
 pub(super) struct Others {
     weak: usize,
-    votes: Votes<Timestamp>,
+    votes: Votes<(Timestamp, bool)>,
     is_empty: bool,
 }
 
@@ -46,23 +50,24 @@ impl Others {
 
     /// Notes what a member says, and returns what is known by now. `own` is the outstanding timestamp.
     #[cold]
-    pub(super) fn note(&mut self, from: ReplicaId, timestamp: Timestamp, own: Timestamp) -> Option<Used> {
+    pub(super) fn note(&mut self, from: ReplicaId, named: (Timestamp, bool), own: Timestamp) -> Option<Used> {
         self.is_empty = false;
-        let latest = self.votes.get(from).map_or(timestamp, |earlier| timestamp.max(*earlier));
+        let latest = self.votes.get(from).map_or(named, |earlier| named.max(*earlier));
         self.votes.replace(from, latest);
-        let for_another = self.votes.count_where(|named| *named == own) >= self.weak;
-        let later = self.votes.count_where(|named| *named > own) >= self.weak;
+        let another = (own, false);
+        let for_another = self.votes.count_where(|named| *named == another) >= self.weak;
+        let unknown = self.votes.count_where(|named| *named > another) >= self.weak;
         // Of what f + 1 have reached, some correct one has.
-        let reached = |least: Timestamp| self.votes.count_where(|named| *named >= least) >= self.weak;
-        let newest = self.votes.iter().map(|(_, named)| *named).filter(|named| reached(*named)).max()?;
-        (for_another || later).then_some(Used { newest, for_another: for_another && !later })
+        let reached = |least: Timestamp| self.votes.count_where(|named| named.0 >= least) >= self.weak;
+        let newest = self.votes.iter().map(|(_, named)| named.0).filter(|named| reached(*named)).max()?;
+        (for_another || unknown).then_some(Used { newest, for_another: for_another && !unknown })
     }
 }
 
 impl Client {
     /// A replica says that this lane has used the timestamp of the outstanding request, or a later one, for something
     /// else. In this run it has not: an earlier one has, and its record of that is lost, or this identity is used
-    /// twice. Once f + 1 agree it is so (RP-5).
+    /// twice. Or it says that it knows no more what has become of the request. Once f + 1 agree it is so (RP-5).
     pub(super) fn on_other(
         &mut self,
         now: Now,
@@ -71,11 +76,14 @@ impl Client {
         reply: &Reply<'_>,
         out: &mut ClientActions,
     ) {
-        // What is tentative may be undone, and the timestamp be free: then it is not given up.
-        if reply.tentative && reply.timestamp <= request.timestamp {
+        let is_lost = reply.digest == Digest::ZERO;
+        // What is tentative may be undone, and the timestamp be free: then it is not given up. A refusal is never repeated
+        // as a final one, because no entry has it.
+        if reply.tentative && !is_lost && reply.timestamp <= request.timestamp {
             return;
         }
-        let Some(used) = self.others.note(from, reply.timestamp, request.timestamp) else { return };
+        let named = (reply.timestamp, is_lost);
+        let Some(used) = self.others.note(from, named, request.timestamp) else { return };
         self.next = used.newest.0.checked_add(1).and_then(|above| Some(self.next?.max(Timestamp(above))));
         // A read leaves no trace, and what another operation has the place of can never be executed.
         if request.path == Path::ReadOnly || used.for_another {
@@ -96,7 +104,8 @@ mod tests {
 
     fn noted(said: &[(u16, u64)]) -> Option<(u64, bool)> {
         let mut others = Others::new(Cluster::tolerating(1).unwrap());
-        let note = |&(from, t): &(u16, u64)| others.note(ReplicaId(from), Timestamp(t), Timestamp(7));
+        let note =
+            |&(from, t): &(u16, u64)| others.note(ReplicaId(from), (Timestamp(t), false), Timestamp(7));
         said.iter().filter_map(note).last().map(|used| (used.newest.0, used.for_another))
     }
 

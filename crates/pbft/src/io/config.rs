@@ -108,8 +108,8 @@ pub struct Config {
     pub small_reply: usize,
     /// Off: every replica sends the full result.
     pub digest_replies: bool,
-    /// If a batch has requests of at least this many clients, the replica that sends the full result sends the replies
-    /// of all (RP-6). 0: never.
+    /// If a batch has requests of at least this many clients, and few of each, the replica that sends the full result
+    /// sends the replies of all (RP-6). 0: never.
     pub collect_from: u16,
     /// How a client chooses the replica that sends the full result.
     pub replier: Replier,

@@ -17,8 +17,8 @@ use crate::view::candidate::Candidate;
 impl Replica {
     /// "Then it enters view v+1: at this point it is able to accept messages for view v+1"
     /// [OSDI99 §4.4]; spec §11.8, in its order.
-    pub(super) fn enter_view(&mut self, now: Now, candidate: &Candidate, out: &mut Actions) {
-        self.evidence.enter(candidate.clone());
+    pub(super) fn enter_view(&mut self, now: Now, candidate: &Candidate, after: Lsn, out: &mut Actions) {
+        self.evidence.enter(candidate.clone(), after);
         let body = candidate.message().body();
         self.stop_normal_operation(out);
         let requeued = self.proposals_to_requeue(body);

@@ -144,7 +144,7 @@ impl Replica {
         } else {
             self.shown()
         };
-        let collects = have_principals(replies, usize::from(self.config.collect_from));
+        let collects = are_spread(replies, usize::from(self.config.collect_from));
         for reply in replies.iter() {
             let refused = matches!(reply.outcome, ReplyOutcome::Refused | ReplyOutcome::Overtaken);
             self.clients.note_outcome(reply.client, reply.timestamp, refused);
@@ -273,8 +273,9 @@ impl Replica {
     pub(super) fn on_cached(&mut self, client: ClientId, reply: Option<CachedReply<'_>>, out: &mut Actions) {
         let Some(reply) = reply else { return };
         let executed = self.clients.get(client).map_or(Timestamp(0), Client::executed);
-        // The overlay may hold a newer one, which is not committed: it is not shown.
-        if reply.timestamp <= executed {
+        // The overlay may hold a newer one, which is not committed: it is not shown. Where the lane has lost its entry, the
+        // reply says how far the client's lanes had come (L42).
+        if reply.timestamp <= executed || reply.digest == Digest::ZERO {
             self.send_reply(
                 None,
                 client,
@@ -305,21 +306,61 @@ impl Replica {
     }
 }
 
-/// Returns whether a batch has requests of at least this many clients: then a datagram for each client, in place of one
-/// from each replica, costs less than the collection (RP-6). 0: never.
-fn have_principals(replies: &Replies, count: usize) -> bool {
+/// Maximum number of requests for each client of a batch whose replies are collected, on average.
+const COLLECTED_MAX: usize = 2;
+
+/// Returns whether a batch has requests of at least this many clients, and few of each: then a datagram for each client, in
+/// place of one from each replica, costs less than the collection (RP-6). Replies to many requests of a client share a
+/// datagram anyway. The first requests tell enough. 0: never.
+fn are_spread(replies: &Replies, count: usize) -> bool {
     let (mut seen, mut len) = ([0; COLLECT_FROM_MAX], 0);
-    if count == 0 || replies.len() < count {
+    let looked = replies.len().min(COLLECT_FROM_MAX * COLLECTED_MAX);
+    if count == 0 || looked < count {
         return false;
     }
-    for principal in replies.iter().map(|reply| reply.client.principal()) {
+    let least = count.max(looked.div_ceil(COLLECTED_MAX));
+    for principal in replies.iter().take(looked).map(|reply| reply.client.principal()) {
         if seen.iter().take(len).all(|other| *other != principal) {
             let Some(room) = seen.get_mut(len) else { return true };
             (*room, len) = (principal, len + 1);
-            if len >= count {
+            if len >= least {
                 return true;
             }
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn are_collected(clients: u64, each: u16, count: usize) -> bool {
+        let mut replies = Replies::new();
+        for (principal, lane) in (0..clients).flat_map(|client| (0..each).map(move |lane| (client, lane))) {
+            replies.push(Executed {
+                client: ClientId::new(principal, lane),
+                timestamp: Timestamp(1),
+                digest: Digest::ZERO,
+                replier: None,
+                outcome: ReplyOutcome::Executed,
+                result: None,
+            });
+        }
+        are_spread(&replies, count)
+    }
+
+    /// RP-6: replies to many requests of a client share a datagram anyway. With 1,000 lanes in four processes, the
+    /// collection of replies took three tenths of the throughput.
+    #[test]
+    fn replies_to_few_clients_or_many_requests_of_each_are_not_collected() {
+        let each_max = u16::try_from(COLLECTED_MAX).unwrap();
+        for (clients, each, expected) in
+            [(3, 1, false), (4, 1, true), (4, each_max, true), (4, each_max + 1, false), (4, 250, false)]
+        {
+            assert_eq!(are_collected(clients, each, 4), expected, "{each} of each of {clients} clients");
+        }
+        assert!(are_collected(100, 1, COLLECT_FROM_MAX));
+        assert!(!are_collected(100, 1, 0), "switched off");
+    }
 }

@@ -108,7 +108,7 @@ impl Replica {
         for proof in own.proofs().iter().filter(|_| mutant!(M68, true, false)) {
             out.forward(Recipient::All, Kind::Proof, after, proof.frame());
         }
-        self.enter_view(now, &own, out);
+        self.enter_view(now, &own, after, out);
     }
 
     fn persist_new_view(&mut self, candidate: &Candidate, out: &mut Actions) -> Lsn {
@@ -199,8 +199,8 @@ impl Replica {
             Verdict::Valid => {
                 let proofs = self.evidence_for(&v, candidate.message().body());
                 let candidate = candidate.with_proofs(proofs);
-                self.persist_new_view(&candidate, out);
-                self.enter_view(now, &candidate, out);
+                let after = self.persist_new_view(&candidate, out);
+                self.enter_view(now, &candidate, after, out);
             }
             Verdict::Missing { wants } => self.ask_for_proofs(now, wants, out),
             Verdict::Invalid(_) => {

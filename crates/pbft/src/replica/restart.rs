@@ -144,7 +144,8 @@ impl Replica {
         for digest in &own.body().chosen {
             seq = seq.next();
             if self.log.get(seq).is_some_and(|slot| slot.voted().is_none_or(|(voted, _)| voted < view)) {
-                self.record_vote(view, seq, *digest, out);
+                let after = self.record_vote(view, seq, *digest, out);
+                self.evidence.send_entered_after(after);
             }
         }
     }
@@ -157,7 +158,7 @@ impl Replica {
             // Votes were of the last view in which it was in normal operation: none of them returns.
             self.log.restore_view(ViewNum(history.view.0.saturating_sub(1)));
             if let Some(own) = read_view_change(frame, &self.domains) {
-                self.evidence.keep_own(Arc::new(own));
+                self.evidence.keep_own(Arc::new(own), Lsn(0));
             }
             return;
         }
@@ -171,7 +172,7 @@ impl Replica {
             let body = candidate.message().body();
             self.log.set_low(body.checkpoint.0);
             self.views.restore_fixed(body.last());
-            self.evidence.enter(candidate);
+            self.evidence.enter(candidate, Lsn(0));
         }
         for seq in self.log.numbers() {
             if let Some(slot) = self.log.slot_mut(seq) {

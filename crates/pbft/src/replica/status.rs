@@ -193,10 +193,13 @@ impl Replica {
     fn send_new_view_to(&mut self, now: Now, to: ReplicaId, from: ViewNum, have: u64, out: &mut Actions) {
         let Some(candidate) = self.evidence.entered().filter(|c| c.view() >= from) else { return };
         let (message, proofs) = (candidate.message().clone(), candidate.proofs().to_vec());
+        let after = self.evidence.entered_after();
+        if !self.promises.is_durable(after) {
+            return; // its maker's first copies are on their way to the disk (L43)
+        }
         if !self.peers.allow(to, now.mono_ns, message.frame().len(), &self.config) {
             return;
         }
-        let after = self.promises.last();
         out.forward(Recipient::Replica(to), Kind::NewView, after, message.frame());
         let named = message.body().view_changes.iter().fold(0, |set, (replica, _)| set | bit(*replica));
         self.send_view_changes(now, to, message.body().view, named & !have, out);
@@ -269,11 +272,15 @@ impl Replica {
             named.chain(received).filter(|m| set & bit(m.sender()) != 0).cloned().collect();
         messages.sort_by_key(|m| (m.sender(), m.digest()));
         messages.dedup_by_key(|m| (m.sender(), m.digest()));
+        let own_after = self.evidence.own_after();
         for m in messages {
+            let after = if m.sender() == self.id { own_after } else { Lsn(0) };
+            if !self.promises.is_durable(after) {
+                continue; // it leaves when the disk has its record (L43)
+            }
             if !self.peers.allow(to, now.mono_ns, m.frame().len(), &self.config) {
                 return out.reject(Reject::TooSoon);
             }
-            let after = if m.sender() == self.id { self.promises.last() } else { Lsn(0) };
             out.forward(Recipient::Replica(to), Kind::ViewChange, after, m.frame());
         }
     }

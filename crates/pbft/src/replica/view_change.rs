@@ -134,7 +134,7 @@ impl Replica {
         let after = self.promises.persist(Record::ViewChange { view, frame: signed.frame() }, out);
         let after = mutant!(M52, after, Lsn(0));
         out.forward(Recipient::All, Kind::ViewChange, after, signed.frame());
-        self.evidence.keep_own(Arc::new(signed));
+        self.evidence.keep_own(Arc::new(signed), after);
     }
 
     /// This replica's contribution to `view`: its checkpoints C, what prepared P, what it pre-prepared Q.

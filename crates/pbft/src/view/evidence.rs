@@ -9,6 +9,7 @@ use quorate_wire::message::{LeaveCert, NewView, Suspect, ViewChange, Want};
 use quorate_wire::{Digest, Signed};
 
 use crate::io::milestone::Reject;
+use crate::io::step::Lsn;
 use crate::order::votes::{bit, size};
 use crate::view::candidate::Candidate;
 use crate::view::proofs::{Proofs, Shown};
@@ -32,8 +33,11 @@ pub(crate) struct ViewEvidence {
     /// The newest NEW-VIEW of each replica, under examination. There is one for each replica, so that a Byzantine
     /// replica's NEW-VIEW for a far view does not block others.
     candidates: Vec<Option<Candidate>>,
-    /// The NEW-VIEW that this replica last entered a view by.
+    /// The record of this replica's own VIEW-CHANGE, before which that is not sent (D3).
+    own_after: Lsn,
+    /// The NEW-VIEW that this replica last entered a view by, and the records before which it is not sent again.
     entered: Option<Candidate>,
+    entered_after: Lsn,
     /// Why this replica left for its view: what its VIEW-CHANGE carries.
     leave: Option<(ViewNum, LeaveCert)>,
     /// PROOFs that were asked for (DP-4).
@@ -51,7 +55,9 @@ impl ViewEvidence {
             own_suspect: None,
             received: alloc::vec![None; n],
             candidates: alloc::vec![None; n],
+            own_after: Lsn(0),
             entered: None,
+            entered_after: Lsn(0),
             leave: None,
             proofs: Proofs::default(),
             wants: Vec::new(),
@@ -136,12 +142,7 @@ impl ViewEvidence {
     }
 
     /// Keeps another replica's SUSPECT if it is for this replica's view, `view`, or newer than those before.
-    pub(crate) fn keep_suspect(
-        &mut self,
-        from: ReplicaId,
-        m: &Suspect,
-        view: ViewNum,
-    ) -> Result<(), Reject> {
+    pub(crate) fn keep_suspect(&mut self, from: ReplicaId, m: &Suspect, view: ViewNum) -> Result<(), Reject> {
         let Some([current, newest]) = self.suspects.get_mut(from.index()) else {
             return Err(Reject::WrongSender);
         };
@@ -159,8 +160,9 @@ impl ViewEvidence {
         Ok(())
     }
 
-    /// Keeps a VIEW-CHANGE of this replica's own.
-    pub(crate) fn keep_own(&mut self, message: Arc<Signed<ViewChange>>) {
+    /// Keeps a VIEW-CHANGE of this replica's own, which is not sent before the disk has the record `after`.
+    pub(crate) fn keep_own(&mut self, message: Arc<Signed<ViewChange>>, after: Lsn) {
+        self.own_after = after;
         let index = message.sender().index();
         if let Some(entry) = self.received.get_mut(index) {
             *entry = Some(message);
@@ -250,10 +252,25 @@ impl ViewEvidence {
         self.leave = Some((view, leave));
     }
 
-    /// This replica enters a view.
-    pub(crate) fn enter(&mut self, candidate: Candidate) {
+    /// This replica enters a view. It does not send the NEW-VIEW again before the disk has the record `after`.
+    pub(crate) fn enter(&mut self, candidate: Candidate, after: Lsn) {
         self.wants.clear();
-        self.entered = Some(candidate);
+        (self.entered, self.entered_after) = (Some(candidate), after);
+    }
+
+    /// The NEW-VIEW is not sent again before the disk has this record, either.
+    pub(crate) fn send_entered_after(&mut self, after: Lsn) {
+        self.entered_after = self.entered_after.max(after);
+    }
+
+    /// Returns before which record this replica's own VIEW-CHANGE is not sent.
+    pub(crate) fn own_after(&self) -> Lsn {
+        self.own_after
+    }
+
+    /// Returns before which record the NEW-VIEW by which this replica entered its view is not sent again.
+    pub(crate) fn entered_after(&self) -> Lsn {
+        self.entered_after
     }
 
     /// Notes what STATUS will ask for. Says whether that is new.

@@ -424,3 +424,27 @@ fn l39_held_proposals_are_not_sent_again() {
     let after: Vec<u64> = desk.did.iter().filter_map(again).collect();
     assert_eq!((after.len(), after[0]), (2, after[1]));
 }
+
+/// L43, SM-3: so it is with this replica's own VIEW-CHANGE and with the NEW-VIEW by which it entered its view.
+#[test]
+fn l43_held_view_changes_and_new_views_are_not_sent_again() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    desk.suspect(R0, 0);
+    let empty = desk.empty_view_change(1);
+    for from in [R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        desk.frame(&frame);
+    }
+    assert_eq!((desk.sent(Kind::ViewChange), desk.sent(Kind::NewView)), (1, 1));
+    let ask = |desk: &mut Desk, counter| {
+        desk.pass(500);
+        status(desk, R2, counter, SAYS);
+        (desk.sent_to(R2, Kind::ViewChange), desk.sent_to(R2, Kind::NewView))
+    };
+    let copies: Vec<(usize, usize)> = (1..=5).map(|counter| ask(&mut desk, counter)).collect();
+    assert_eq!(copies, [(0, 0); 5], "they wait here");
+    desk.flush();
+    let (view_changes, new_views) = ask(&mut desk, 6);
+    assert!(view_changes > 0 && new_views == 1, "they may be lost");
+}

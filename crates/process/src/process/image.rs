@@ -13,9 +13,9 @@ use crate::storage::store::Store;
 impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     /// Forgets the checkpoints before the stable one, except one that is being copied. Begins to copy the stable one
     /// if the journal wants it.
-    pub(super) fn discard(&mut self, stable: SeqNum) {
+    pub(super) fn discard(&mut self, now_ns: u64, stable: SeqNum) {
         let below = self.saving.as_ref().map_or(stable, |saving| saving.seq().min(stable));
-        self.executor.discard(below);
+        self.executor.discard(now_ns, below);
         self.begin_image(stable);
     }
 

@@ -315,7 +315,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.step_core(now, Input::Checkpointed { seq, root }, &[], watch);
             }
             Task::Discard(stable) => {
-                self.discard(stable);
+                self.discard(now.mono_ns, stable);
                 watch.lap(Part::Execute);
                 self.admit_clients(true);
                 watch.discarded(stable, &self.executor);

@@ -6,6 +6,7 @@ use quorate_wire::{ClientId, Timestamp};
 use super::{Executor, fault};
 use crate::page::{PageFault, PageStore};
 use crate::registry::{self, Rights, Setting};
+use crate::replies::shares::Holder;
 use crate::service::Service;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
@@ -28,14 +29,18 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         if released.0 > 0 && timestamp <= released {
             return Ok(Some(ReplyOutcome::Overtaken));
         }
-        let privileged = client.replica().is_some()
-            || self.registry.as_ref().and_then(|registry| registry.rights(client)) == Some(Rights::Admin);
+        let rights = self.registry.as_ref().and_then(|registry| registry.rights(client));
+        let holder = match rights {
+            _ if client.replica().is_some() => Holder::Replica,
+            Some(Rights::Admin) => Holder::Admin,
+            Some(_) | None => Holder::Client,
+        };
         let set = self.registry.as_ref().and_then(|registry| registry.setting(Setting::ClientLanesMax));
         let set = set.and_then(|lanes| u32::try_from(lanes).ok());
         self.lanes.set_quota(set.unwrap_or(self.options.lanes_max));
         let mut view = self.state.view(self.reply_pages);
         if refused.0 == 0 || timestamp > refused {
-            let room = self.lanes.make_room(&mut view, client, privileged, time_ns);
+            let room = self.lanes.make_room(&mut view, client, holder, time_ns);
             if fault(room)?.unwrap_or(false) {
                 return Ok(None);
             }

@@ -91,7 +91,7 @@ fn b17_all_ways_through_the_same_batches_give_the_same_state() {
             let root = plain.checkpoint(seq);
             assert_eq!(winding.checkpoint(seq), root, "I16, seed {seed} {seq:?}");
             assert_eq!(winding.recompute(), root, "I17, seed {seed} {seq:?}");
-            winding.discard(SeqNum(seq.0.saturating_sub(random.below(12))));
+            winding.discard(0, SeqNum(seq.0.saturating_sub(random.below(12))));
             if random.below(3) == 0 {
                 let held: Vec<SeqNum> = plain.checkpoints().map(|(seq, _)| seq).collect();
                 assert_eq!(held.last(), Some(&seq));

@@ -68,6 +68,8 @@ fn l1_a_client_has_its_quota() {
     assert_eq!(one(&mut executor, later, lane(7, 1), 101), Repeated);
     assert_eq!(one(&mut executor, later, lane(7, 0), 108), Executed, "in the place of lane 1");
     assert_eq!(one(&mut executor, later, lane(7, 1), 101), Overtaken);
+    let lost = Cached { timestamp: Timestamp(101), digest: Digest::ZERO, result: None };
+    assert_eq!(executor.cached(lane(7, 1)), Ok(Some(lost)), "L42: who asks again hears so");
     // Lane 6 and lane 0 were used just now.
     for l in 10..14 {
         assert_eq!(one(&mut executor, later, lane(7, l), 200 + u64::from(l)), Executed);
@@ -82,6 +84,22 @@ fn l40_replicas_have_lanes_whatever_the_quota_of_clients() {
     for replica in 0..7 {
         assert_eq!(one(&mut executor, 1, ClientId(replica), 10), Executed, "r{replica}");
     }
+}
+
+/// L44, RC-6: administrators fill the table as far as they may, and replicas have lanes all the same.
+#[test]
+fn l44_administrators_leave_room_for_replicas() {
+    let person = Client { rights: Rights::Admin, key: [1; 32], address: None };
+    let founders: BTreeMap<u64, Client> = (1..=3).map(|admin| (admin, person.clone())).collect();
+    let mut executor = with(64, 64).governed(founders, 4); // 8 are reserved, 4 of them for replicas
+    let mut taken = 0;
+    for (admin, l) in (1..=3).flat_map(|admin| (0..28).map(move |l| (admin, l))) {
+        taken += u32::from(one(&mut executor, 1, lane(admin, l), 10) == Executed);
+    }
+    for replica in 0..4 {
+        assert_eq!(one(&mut executor, 1, ClientId(replica), 10), Executed, "r{replica}");
+    }
+    assert_eq!(taken, 60, "more than other clients, and not all");
 }
 
 /// L1: a table that is full lets replicas in, and comes free as lanes are not used any more. So does one that was

@@ -1,7 +1,7 @@
 //! What each principal has of the client table: how many lanes at most, and which of them make room.
 //!
 //! One client could use the whole table, with a new lane for each request (L1). So a principal has a *quota* of lanes;
-//! a part of the table is a *reserve* for replicas and administrators; and a lane that was not used for long gives its
+//! a part of the table is a *reserve* for replicas and administrators, half of it for replicas alone; and a lane that was not used for long gives its
 //! place away, when it is needed: of the same principal if that has its quota, of anybody if the table is full.
 //!
 //! A request of a lane that is gone must not be executed again, nor one that was refused be executed later: its client
@@ -40,7 +40,7 @@ pub(crate) struct Rules {
     pub(crate) slots: u32,
     /// The most lanes of one principal.
     pub(crate) quota: u32,
-    /// Slots that are for replicas and administrators alone.
+    /// Slots that are for replicas and administrators alone, half of them for replicas alone.
     pub(crate) reserve: u32,
 }
 
@@ -145,9 +145,13 @@ impl Shares {
     }
 
     /// Says whether a new lane of a principal makes another one go, and whose that may be.
-    pub(crate) fn wants(&self, principal: u64, privileged: bool) -> Wants {
+    pub(crate) fn wants(&self, principal: u64, holder: Holder) -> Wants {
         let own = self.principals.get(&principal).map_or(0, |share| share.slots.len());
-        let room = if privileged { self.rules.slots } else { self.room() };
+        let room = match holder {
+            Holder::Replica => self.rules.slots,
+            Holder::Admin => self.rules.slots - self.rules.reserve.div_ceil(2),
+            Holder::Client => self.room(),
+        };
         match () {
             // The replicas are one principal here, with a lane for each (L40).
             () if principal != 0
@@ -323,6 +327,14 @@ impl Shares {
         }
         Ok(())
     }
+}
+
+/// Whose a lane is: how far it may fill the table depends on that. What administrators cannot fill is for recovery requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Replica,
+    Admin,
+    Client,
 }
 
 /// Which lanes may make room for a new one.

@@ -24,6 +24,8 @@ const JUMP_MAX: u64 = 1 << 32;
 /// A number out of that order begins another order, so often at most, in nanoseconds: its sender has started again, or
 /// says the truth again. A replay has the same effect, and costs one answer in this time.
 const ORDER_NS: u64 = 1_000_000_000;
+/// A peer that has asked for no part of a checkpoint for so long has it, or fetches another, in nanoseconds.
+const GIVEN_NS: u64 = 1_000_000_000;
 
 /// What is known of the peers' questions. At most one entry a replica.
 #[derive(Debug, Default)]
@@ -42,8 +44,9 @@ struct PeerQuota {
     seen: [u64; 16],
     turn: u64,
     answers: u32,
-    /// The checkpoint that it was last given a part of.
+    /// The checkpoint that it was last given a part of, and when.
     given: SeqNum,
+    given_ns: u64,
 }
 
 impl Source {
@@ -69,13 +72,15 @@ impl Source {
         if state.and_then(|state| answer(state, from, question, steps)).is_none() {
             return steps.refuse(from, Refusal::NotHeld);
         }
-        quota.given = question.checkpoint;
+        (quota.given, quota.given_ns) = (question.checkpoint, now_ns);
     }
 
-    /// Returns the lowest of `held`, checkpoints in their order, that a peer was last given a part of.
-    pub(super) fn lowest(&self, held: impl Iterator<Item = SeqNum>) -> Option<SeqNum> {
+    /// Returns the lowest of `held`, checkpoints in their order, that a peer is fetching.
+    pub(super) fn lowest(&self, now_ns: u64, held: impl Iterator<Item = SeqNum>) -> Option<SeqNum> {
         let mut held = held;
-        held.find(|seq| self.peers.iter().any(|peer| peer.given == *seq))
+        let fetches =
+            |peer: &PeerQuota, seq| peer.given == seq && now_ns < peer.given_ns.saturating_add(GIVEN_NS);
+        held.find(|seq| self.peers.iter().any(|peer| fetches(peer, *seq)))
     }
 }
 

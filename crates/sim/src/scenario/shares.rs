@@ -105,6 +105,14 @@ pub const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     Scenario::new(
+        "l42_a_lost_reply_of_a_lane_without_an_entry",
+        &["L42"],
+        "A write's reply is lost, and its lane's place is given away: the client hears that nobody knows its outcome (RP-5)",
+    )
+    .expects(&[Expect::ClientReject(ClientReject::OtherRequest), Expect::Noted("its outcome is unknown")])
+    .with(|setup| Setup { founders: Some(2), ..setup })
+    .play(reply_lost),
+    Scenario::new(
         "l1_lanes_of_one_client",
         &["L1"],
         "A client uses very many lanes: other clients can begin new lanes, and a wiped replica rejoins",
@@ -207,6 +215,34 @@ fn long_in_all_lanes(stage: &mut Stage) -> Ended {
     }
     stage.note("view 0 to the end");
     Ok(())
+}
+
+/// A client may have one lane, and uses two.
+fn reply_lost(stage: &mut Stage) -> Ended {
+    /// An administrator, and the client.
+    const A: usize = 0;
+    const C: usize = 1;
+    let all = stage.all();
+    stage.answer(A, 0, "put y 1", 5_000 * MS)?;
+    let said = stage.answer(A, 0, "set client_lanes_max 1", 5_000 * MS)?;
+    stage.require(said == "ok", format!("set: {said}"))?;
+    stage.hold_replies(&all, C);
+    let next = stage.world.committed() + 1;
+    stage.ask(C, 0, "incr n 1");
+    stage.until_executed(&all, next, 5_000 * MS)?;
+    stage.pass(61_000 * MS)?;
+    stage.ask(C, 1, "put x 1");
+    stage.until_executed(&all, next + 1, 5_000 * MS)?;
+    stage.mend();
+    stage.until("it waits no more", 10_000 * MS, |w| w.outstanding().0 == 0)?;
+    let heard = stage.world.clients[C].lanes[0].last_result.is_some();
+    stage.require(!heard, "it has heard a result of its first request")?;
+    stage.note("its outcome is unknown");
+    let said = stage.answer(A, 0, "get n", 5_000 * MS)?;
+    stage.require(said == "ok 1", format!("get n: {said}"))?;
+    // The lane is as good as any other.
+    let said = stage.answer(C, 1, "incr n 1", 5_000 * MS)?;
+    stage.require(said == "2", format!("incr n: {said}"))
 }
 
 /// Two clients fill the table, 14 places for clients and at most 7 for each.

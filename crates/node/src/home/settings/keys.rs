@@ -118,8 +118,8 @@ keys! {
         "If false, every replica sends the whole result, however long.",
         |s, v| s.config.digest_replies = v.switch()?;
     node "collect_replies_from" = "4", "a number of clients, at most 16",
-        "If a batch has requests of at least this many clients, each request has one replica that sends the replies\n\
-         of a quorum in one datagram. 0: each replica sends its own.",
+        "If a batch has requests of at least this many clients, and few of each, each request has one replica that\n\
+         sends the replies of a quorum in one datagram. 0: each replica sends its own.",
         |s, v| s.config.collect_from = u16::try_from(v.number()?).ok()?;
     node "replier" = "\"random\"", "\"random\" or \"in-turn\"",
         "How a client chooses the replica that sends the whole result.",

@@ -31,6 +31,39 @@ fn a_reply_to_another_operation_is_not_taken() {
     assert_eq!(test.quorum(501, "ok"), [Did::Stop, done(501, "ok", Path::Ordered)]);
 }
 
+/// L42, RP-5: the reply is lost, and another lane of the client has got the place of this one. What replicas know is that
+/// the lost entry had this timestamp: nobody can say any more what has become of the request, and it is not asked for again.
+#[test]
+fn l42_a_write_whose_entry_is_lost_ends_with_its_outcome_unknown() {
+    let refuse = |test: &mut Test, from, t, tentative| {
+        test.reply(from, t, "", |r| (r.digest, r.result, r.tentative) = (Digest::ZERO, None, tentative))
+    };
+    for tentative in [true, false] {
+        let mut test = Test::four();
+        test.invoke(b"put", false);
+        test.full(3, 100, "ok");
+        test.time_out();
+        assert_eq!(refuse(&mut test, 0, 100, tentative), rejected(0, ClientReject::OtherRequest));
+        assert_eq!(refuse(&mut test, 0, 100, tentative), rejected(0, ClientReject::OtherRequest), "one liar");
+        assert_eq!(
+            refuse(&mut test, 3, 99, tentative),
+            rejected(3, ClientReject::OtherRequest),
+            "of long ago"
+        );
+        let mut expected = vec![Did::Stop, Did::Overtaken(100, 100)];
+        expected.extend(rejected(3, ClientReject::OtherRequest));
+        assert_eq!(refuse(&mut test, 3, 100, tentative), expected);
+        assert_eq!(test.invoke(b"put", false)[0], invoked(101, false));
+    }
+    // Replies that came before the entry was lost stay true.
+    let mut test = Test::four();
+    test.invoke(b"put", false);
+    test.full(1, 100, "ok");
+    test.full(2, 100, "ok");
+    refuse(&mut test, 2, 100, false);
+    assert_eq!(test.full(3, 100, "ok"), [Did::Stop, done(100, "ok", Path::Ordered)]);
+}
+
 /// What has waited for long is asked for soon once others are answered, and not before it has waited.
 #[test]
 fn l19_a_lane_that_waits_asks_again_when_others_are_answered() {

@@ -74,7 +74,7 @@ fn what_was_copied_is_the_checkpoint() {
             if seq.0.is_multiple_of(4) {
                 executor.checkpoint(seq);
                 if random.below(8) > 0 {
-                    executor.discard(saving.as_ref().map_or(seq, ImageCopy::seq));
+                    executor.discard(0, saving.as_ref().map_or(seq, ImageCopy::seq));
                 }
                 if saving.is_none() {
                     // One that is older than the newest, as the stable one mostly is.

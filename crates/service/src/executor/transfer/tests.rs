@@ -157,7 +157,7 @@ fn a_moving_target_is_reached() {
                 world.execute(1..4, &more, 9);
             }
             target = world.cut(1..4);
-            world.nodes[1..].iter_mut().for_each(|node| node.discard(target.0));
+            world.discard(1..4, target.0);
             world.fetch(target, false);
             world.fetch(target, false);
         }
@@ -180,16 +180,31 @@ fn what_is_being_fetched_is_held() {
     for value in 2..4 {
         world.execute(1..4, &[7, 900, 1800], value);
         let newer = world.cut(1..4);
-        world.nodes[1..].iter_mut().for_each(|node| node.discard(newer.0));
+        world.discard(1..4, newer.0);
     }
     world.finish(target);
     for value in 4..40 {
         world.execute(1..4, &[7], value);
         let newer = world.cut(1..4);
-        world.nodes[1].discard(newer.0);
+        world.discard(1..2, newer.0);
     }
     let options = crate::testing::options();
     assert_eq!(world.nodes[1].checkpoints().count(), 1, "of {} at most", options.checkpoints_max);
+}
+
+/// ST-4: a checkpoint that was fetched once is not held for long. Until its number of checkpoints was reached, a replica
+/// held all since then, and with them each version of each page.
+#[test]
+fn what_was_fetched_is_held_no_longer() {
+    let mut world = World::new(13, &[Manner::Correct; 3]);
+    let target = world.populate(1..4, 3000, 1);
+    world.fetch(target, false);
+    world.finish(target);
+    world.now += 1_000_000_000;
+    world.execute(1..4, &[7], 2);
+    let newer = world.cut(1..4);
+    world.discard(1..4, newer.0);
+    assert!(world.nodes[1..].iter().all(|node| node.checkpoints().count() == 1));
 }
 
 /// ST-4: pages that were on their way when the target moved are kept until the walk comes by, however often it moves.
@@ -206,7 +221,7 @@ fn what_is_on_its_way_when_the_target_moves_is_kept() {
             moved += 1;
             world.execute(1..4, &hot, moved);
             target = world.cut(1..4);
-            world.nodes[1..].iter_mut().for_each(|node| node.discard(target.0));
+            world.discard(1..4, target.0);
             world.fetch(target, false);
         }
     }
@@ -234,7 +249,7 @@ fn what_changes_all_the_time_is_brought_last() {
             moved += 1;
             world.execute(1..4, &hot, moved);
             target = world.cut(1..4);
-            world.nodes[1..].iter_mut().for_each(|node| node.discard(target.0));
+            world.discard(1..4, target.0);
             world.fetch(target, false);
         }
     }
@@ -433,7 +448,7 @@ fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {
     for liar in [Manner::Flips, Manner::Strays, Manner::Stale, Manner::Silent] {
         let mut world = World::new(23, &[liar, liar, Manner::Correct]);
         let (early, _) = world.populate(0..4, 500, 1);
-        world.nodes.iter_mut().for_each(|node| node.discard(early));
+        world.discard(0..4, early);
         let keys: Vec<u64> = (0..500).collect();
         world.execute(0..4, &keys, 2);
         let (_, root) = world.cut(0..4);

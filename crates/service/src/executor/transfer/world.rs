@@ -122,6 +122,12 @@ impl World {
         }
     }
 
+    /// These replicas forget the checkpoints before `below`.
+    pub(super) fn discard(&mut self, nodes: Range<usize>, below: SeqNum) {
+        let now = self.now;
+        self.nodes[nodes].iter_mut().for_each(|node| node.discard(now, below));
+    }
+
     /// Cuts a checkpoint at the nodes in `at` and returns it.
     pub(super) fn cut(&mut self, at: Range<usize>) -> (SeqNum, Digest) {
         let cut: Vec<_> = self.nodes[at]

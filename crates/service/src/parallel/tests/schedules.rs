@@ -287,8 +287,8 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
                     if sequential.checkpoint(seq) != ahead.checkpoint(seq) {
                         return Err(format!("{seq:?}: the roots differ"));
                     }
-                    sequential.discard(seq);
-                    ahead.discard(seq);
+                    sequential.discard(0, seq);
+                    ahead.discard(0, seq);
                 }
             }
             _ => {}

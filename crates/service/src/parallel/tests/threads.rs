@@ -78,8 +78,8 @@ fn compare(plan: Plan, batches: &[Batch]) -> Counters {
                 }
                 replies.clear();
                 assert_eq!(ahead.checkpoint(seq), sequential.checkpoint(seq), "{plan:?} {seq:?}");
-                ahead.discard(seq);
-                sequential.discard(seq);
+                ahead.discard(0, seq);
+                sequential.discard(0, seq);
             }
             None => match from.recv_timeout(Duration::from_secs(60)).unwrap() {
                 Word::Asks(question, to) => to.send(runs.answer(&ahead, &question)).unwrap(),
