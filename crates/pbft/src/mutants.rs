@@ -115,6 +115,7 @@ mutants! {
     M166 = 166, "few-can-check", "A client's first request leaves although only the primary can check it (L36, CL-11).";
     M167 = 167, "read-beside-its-write", "With workers, a read does not wait for an unsettled write of the same key (PX-8).";
     M168 = 168, "later-views-uncounted", "A replica waits for VIEW-CHANGEs for its view, though the others are beyond it (L41, TM-3).";
+    M177 = 177, "stalled-target-kept", "A replica waits for a part of its target that nobody gives, though another checkpoint is certified (L50, ST-4).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

@@ -160,6 +160,15 @@ impl Checkpoints {
     /// Returns the highest checkpoint above `seq` that `f + 1` replicas state alike: one of them is
     /// correct and has that state (ST-1).
     pub(crate) fn certified_above(&self, seq: SeqNum) -> Option<(SeqNum, Digest)> {
+        self.certified_but(seq, None)
+    }
+
+    /// As [`Self::certified_above`], without the checkpoint `but`.
+    pub(crate) fn certified_but(
+        &self,
+        seq: SeqNum,
+        but: Option<(SeqNum, Digest)>,
+    ) -> Option<(SeqNum, Digest)> {
         let inside =
             self.said.range(seq.next()..).flat_map(|(n, votes)| votes.iter().map(|(_, (d, _))| (*n, *d)));
         let above = self
@@ -173,7 +182,8 @@ impl Checkpoints {
         candidates.sort_unstable();
         candidates.dedup();
         let weak = mutant!(M33, self.cluster.weak(), 1);
-        candidates.into_iter().rev().find(|(n, digest)| self.support(*n, *digest).0 >= weak)
+        let mut candidates = candidates.into_iter().rev().filter(|candidate| Some(*candidate) != but);
+        candidates.find(|(n, digest)| self.support(*n, *digest).0 >= weak)
     }
 
     /// Forgets what is below a stable checkpoint.

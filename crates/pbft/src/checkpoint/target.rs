@@ -12,6 +12,8 @@ pub(crate) struct Target {
     /// A certified checkpoint above what is executed, and since when it has been known without progress.
     goal: Option<(SeqNum, Digest)>,
     stuck_since: Option<(SeqNum, u64)>,
+    /// The target before this one, a part of which nobody gave.
+    stalled: Option<(SeqNum, Digest)>,
 }
 
 impl Target {
@@ -28,6 +30,16 @@ impl Target {
     /// Returns the checkpoint that is fetched.
     pub(crate) fn get(&self) -> Option<(SeqNum, Digest)> {
         self.fetching
+    }
+
+    /// Notes that nobody gives a part of the target: it comes back only when the next one stalls, too (ST-4).
+    pub(crate) fn stall(&mut self) {
+        self.stalled = self.fetching;
+    }
+
+    /// Returns whether this checkpoint was the target before this one, and stalled.
+    pub(crate) fn has_stalled(&self, checkpoint: (SeqNum, Digest)) -> bool {
+        self.stalled == Some(checkpoint)
     }
 
     /// Makes a certified checkpoint the goal, unless a later one is.
@@ -68,7 +80,7 @@ impl Target {
     pub(crate) fn reach(&mut self, target: (SeqNum, Digest)) -> bool {
         let is_reached = self.fetching == Some(target);
         if is_reached {
-            (self.fetching, self.stuck_since, self.repairing) = (None, None, false);
+            (self.fetching, self.stuck_since, self.stalled, self.repairing) = (None, None, None, false);
         }
         is_reached
     }

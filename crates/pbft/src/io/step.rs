@@ -183,7 +183,7 @@ pub enum Input<'a> {
         seq: SeqNum,
     },
     /// The next batch needs a page that cannot be read, and no other replica has given it so far. Nothing is executed
-    /// before it comes, or the state is fetched.
+    /// before it comes, or the state is fetched. Or a part of the state that is fetched is given by nobody.
     Unreadable,
     /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
     /// `Replica::owes_proposal` (PR-2).

@@ -31,7 +31,10 @@ impl Replica {
     /// target along (ST-4).
     pub(super) fn look_after_transfer(&mut self, now: Now, out: &mut Actions) {
         let executed = self.exec.executed();
-        let Some(goal) = self.target.goal_above(executed) else { return };
+        let Some(goal) = self.target.goal_above(executed).filter(|goal| !self.target.has_stalled(*goal))
+        else {
+            return;
+        };
         let stuck = self.target.stuck_ns(executed, now.mono_ns);
         let out_of_reach = match self.target.get() {
             // Above the window there is nothing to execute one's way with.
@@ -73,9 +76,19 @@ impl Replica {
     }
 
     /// A page of the state cannot be read, and the others no longer hold a checkpoint that has it. What the executor
-    /// was given waits for that page, so a checkpoint within it is above the state (ST-8).
+    /// was given waits for that page, so a checkpoint within it is above the state (ST-8). Or nobody gives a part of the
+    /// target: then another certified checkpoint is, if there is one (ST-4).
     pub(super) fn on_unreadable(&mut self, now: Now, out: &mut Actions) {
         let executed = self.exec.executed();
+        if let Some(target) = self.target.get()
+            && mutant!(M177, !self.target.is_repairing(), false)
+        {
+            if let Some(other) = self.checkpoints.certified_but(executed, Some(target)) {
+                self.target.stall();
+                self.fetch(now, other, false, out);
+            }
+            return;
+        }
         let certified = self.checkpoints.certified_above(executed);
         let goal = certified.max(self.target.goal_above(executed));
         if let Some(goal) = goal.filter(|_| mutant!(M155, !self.target.is_active(), false)) {

@@ -352,6 +352,50 @@ fn d9_a_state_that_replaces_another_is_replaced_by_a_later_one() {
     assert_eq!(desk.replica.state().executed, SeqNum(8));
 }
 
+/// L50, ST-4: nobody gives a part of the target, because one of the two replicas that stated it has lost its disk and the
+/// other cannot read a page. An earlier checkpoint, which others hold, is fetched instead; the first target comes back
+/// only when that one is not given, either.
+#[test]
+fn l50_a_target_that_nobody_gives_is_left_for_another() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    for from in [R0, R3] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    for from in [R2, R3] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), false);
+    }
+    desk.pass(300);
+    assert_eq!(fetches(&desk), [8]);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [8, 4]);
+    for from in [R2, R3] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), true);
+    }
+    desk.pass(300);
+    assert_eq!(fetches(&desk), [8, 4], "that one has stalled");
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [8, 4, 8]);
+    desk.input(Input::Unreadable);
+    desk.fetched(4);
+    assert_eq!(desk.replica.state().executed, SeqNum(4));
+    desk.pass(300);
+    assert_eq!(fetches(&desk), [8, 4, 8, 4, 8], "from there on, it is the goal again");
+}
+
+/// Without another certified checkpoint, the target stays.
+#[test]
+fn a_target_that_nobody_gives_stays_without_another() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    for from in [R2, R3] {
+        desk.checkpoint(from, 8, root(SeqNum(8)), false);
+    }
+    desk.pass(300);
+    desk.input(Input::Unreadable);
+    assert_eq!(fetches(&desk), [8]);
+}
+
 /// Without a later checkpoint there is nothing to fetch.
 #[test]
 fn a_page_that_nobody_has_is_waited_for_without_a_later_state() {

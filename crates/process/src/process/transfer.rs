@@ -78,7 +78,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     }
                     self.install(now, watch);
                 }
-                Step::PageMissing { .. } => self.step_core(now, Input::Unreadable, &[], watch),
+                Step::PageMissing { .. } | Step::Stalled => {
+                    self.step_core(now, Input::Unreadable, &[], watch)
+                }
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());
                     self.disk.land();

@@ -55,6 +55,8 @@ pub enum Step {
         /// The page.
         page: u32,
     },
+    /// A part of the target was asked for at every replica, more than once, and none has given it. The questions go on.
+    Stalled,
     /// The state is now the one of checkpoint `seq`, the only one held. [`Executor::clients`](crate::Executor::clients) has
     /// its clients.
     Installed {

@@ -24,7 +24,7 @@ use crate::page::{Page, PageStore};
 use crate::state::State;
 use crate::state::arrival::{Arrival, Arrivals};
 use crate::state::tree::{BRANCHING, Label, Tree};
-use crate::transfer::step::{OUTSTANDING_MAX, Progress, Refusal, Steps};
+use crate::transfer::step::{OUTSTANDING_MAX, Progress, Refusal, Step, Steps};
 
 mod ask;
 mod staging;
@@ -33,11 +33,12 @@ use ask::{Peer, TURNS};
 
 /// Partitions looked at in one call, so that none takes long: about 1 us each where a page is digested.
 const LOOKS_MAX: usize = 512;
-/// Pages kept that came after the target had moved: those of as many moves as a walk hardly sees before it has come
-/// by again.
+/// Pages kept that came after the target had moved: those of more moves than a walk sees before it has come by again.
 const EARLY_MAX: usize = 16 * OUTSTANDING_MAX;
 /// The shortest and the longest wait for an answer, in nanoseconds. The other replica may be busy.
 const WAIT_NS: (u64, u64) = (20_000_000, 1_000_000_000);
+/// This many unanswered questions to each replica, on average, are reported (ST-4).
+const ROUNDS: u32 = 2;
 /// The unit of time in which questions are counted, in nanoseconds.
 const TURN_NS: u64 = 10_000_000;
 
@@ -328,6 +329,10 @@ impl Walk {
                 continue;
             }
             partition.attempts += 1;
+            let a_turn = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
+            if partition.attempts % a_turn == 0 {
+                cx.steps.push(Step::Stalled);
+            }
             // The one that kept silent is not asked this again while there are others.
             if !self.ask(partition, Some(late.peer), cx) {
                 self.todo.push(partition);

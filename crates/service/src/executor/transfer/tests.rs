@@ -107,6 +107,32 @@ fn k13_one_correct_source_suffices() {
     }
 }
 
+/// L50, ST-4: a part of the target that nobody gives is reported again and again, and once somebody gives it, the walk
+/// comes to its end. With a correct source, nothing is reported.
+#[test]
+fn l50_a_part_that_nobody_gives_is_reported() {
+    let mut world = World::new(9, &[Manner::Silent; 3]);
+    let target = world.populate(1..4, 300, 1);
+    world.fetch(target, false);
+    for _ in 0..100 {
+        world.step();
+    }
+    assert!(
+        world.stalled > 1 && world.questions / world.stalled >= 6,
+        "{} of {}",
+        world.stalled,
+        world.questions
+    );
+    world.manners[1] = Manner::Correct;
+    world.finish(target);
+
+    let mut world = World::new(9, &[Manner::Silent, Manner::Correct, Manner::Silent]);
+    let target = world.populate(1..4, 300, 1);
+    world.fetch(target, false);
+    world.finish(target);
+    assert_eq!(world.stalled, 0);
+}
+
 /// ST-2: "liars are detected at the first message": from then on the others are asked.
 #[test]
 fn k13_a_liar_is_asked_once() {

@@ -71,6 +71,8 @@ pub(super) struct World {
     pub(super) restored: Option<u32>,
     /// How often all others had been asked for a page, and none had it.
     pub(super) missing: usize,
+    /// How often a part of the target was said to be given by nobody.
+    pub(super) stalled: u64,
 }
 
 impl World {
@@ -92,6 +94,7 @@ impl World {
             distrusted: false,
             restored: None,
             missing: 0,
+            stalled: 0,
         }
     }
 
@@ -176,6 +179,7 @@ impl World {
                 Step::Distrusted => self.distrusted = true,
                 Step::PageRestored { page } => self.restored = Some(page),
                 Step::PageMissing { .. } => self.missing += 1,
+                Step::Stalled => self.stalled += 1,
                 Step::Installed { seq, root } => self.installed = Some((seq, root)),
             }
         }
