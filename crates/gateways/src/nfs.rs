@@ -371,9 +371,9 @@ mod tests {
         assert_eq!((asked.output().len(), asked.has_ended()), (len, true));
     }
 
-    /// L50: the client of a gateway that was removed gets an answer to its call.
+    /// L58: the client of a gateway that was removed gets an answer to its call.
     #[test]
-    fn l50_a_removed_gateway_answers() {
+    fn l58_a_removed_gateway_answers() {
         let fs = Fs::new(quorate_fs::Settings::default()).unwrap();
         let mut asked = asked(&fs);
         let change = asked.question(&mut Vec::new()).unwrap();

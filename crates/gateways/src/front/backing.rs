@@ -136,9 +136,9 @@ fn outcome(end: End, result: &[u8]) -> Result<&[u8], Failure> {
 mod tests {
     use super::*;
 
-    /// L50: what the cluster says of the gateway itself is no result of its user's operation.
+    /// L58: what the cluster says of the gateway itself is no result of its user's operation.
     #[test]
-    fn l50_a_removed_gateway_has_no_result() {
+    fn l58_a_removed_gateway_has_no_result() {
         let of = |said: RegistryResult| {
             let mut result = Vec::new();
             said.encode(&mut result);
