@@ -7,7 +7,8 @@
 //!
 //! A read without a quorum in time is answered with JUKEBOX, and so is a call without a free lane: the client repeats it
 //! later. MNT fails then; executing it twice has no effect. A call in progress that changes the file system is waited for
-//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice.
+//! without a limit: after JUKEBOX the client would send it again with another number, and it might be executed twice. If its
+//! outcome stays unknown, the connection is closed: the client sends it again with the same number.
 
 use std::ffi::CString;
 use std::io;
@@ -296,6 +297,10 @@ impl Conversation for NfsConversation {
     fn fail(&mut self, ticket: u64, failure: Failure) {
         match failure {
             Failure::ResultLost => self.connection.ask_again(Ticket(ticket)),
+            // The client connects again, and sends the call again with the same number: if it was executed, its reply is in
+            // the state. After JUKEBOX it would have another number.
+            Failure::Unknown if !self.connection.may_give_up(Ticket(ticket)) => self.is_broken = true,
+            Failure::NotAllowed => self.connection.refused(Ticket(ticket)),
             Failure::NothingDone | Failure::Unknown | Failure::NoLane => {
                 self.connection.unanswered(Ticket(ticket));
             }
@@ -332,7 +337,51 @@ impl Conversation for NfsConversation {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use quorate_fs::nfs3::calls::{Calls, nfs_reply};
+    use quorate_fs::nfs3::{Call, DirOp, Procedure, Reply, Stat};
+    use quorate_fs::rpc::record::put_record;
+    use quorate_fs::rpc::xdr::Opaque;
+
     use super::*;
+
+    /// A conversation with a call of each kind in flight, a change and a read.
+    fn asked(fs: &Fs) -> NfsConversation {
+        let connection = Connection::new([0; 16], ConnectionLimits::default());
+        let mut asked = NfsConversation { connection, rest: Vec::new(), is_broken: false, is_last: false };
+        let mut calls = Calls::new("test", 0, 0, &[], 1);
+        let root = Opaque(&[0; 16]);
+        let (mut stream, place) = (Vec::new(), DirOp { dir: root, name: Opaque(b"name") });
+        put_record(&mut stream, &calls.nfs(&Call::Remove(place)));
+        put_record(&mut stream, &calls.nfs(&Call::GetAttr(root)));
+        asked.receive(fs, &stream);
+        asked
+    }
+
+    /// L48: a change whose outcome is unknown gets no answer, which would make the client send it again as another call.
+    #[test]
+    fn l48_a_change_of_unknown_outcome_ends_the_connection() {
+        let fs = Fs::new(quorate_fs::Settings::default()).unwrap();
+        let mut asked = asked(&fs);
+        let [change, read] = [(); 2].map(|()| asked.question(&mut Vec::new()).unwrap());
+        assert!(!change.may_give_up && read.may_give_up);
+        asked.fail(read.ticket, Failure::Unknown);
+        assert!(!asked.output().is_empty() && !asked.has_ended());
+        let len = asked.output().len();
+        asked.fail(change.ticket, Failure::Unknown);
+        assert_eq!((asked.output().len(), asked.has_ended()), (len, true));
+    }
+
+    /// L58: the client of a gateway that was removed gets an answer to its call.
+    #[test]
+    fn l58_a_removed_gateway_answers() {
+        let fs = Fs::new(quorate_fs::Settings::default()).unwrap();
+        let mut asked = asked(&fs);
+        let change = asked.question(&mut Vec::new()).unwrap();
+        asked.fail(change.ticket, Failure::NotAllowed);
+        let reply = asked.output()[4..].to_vec();
+        let reply = nfs_reply(Procedure::Remove, &reply).unwrap();
+        assert!(matches!(reply, Reply::Remove(Err((Stat::Access, _)))), "{reply:?}");
+    }
 
     /// H2: who sends calls and closes the end at once is no process that the kernel knows, and yet on this machine.
     #[test]

@@ -8,6 +8,8 @@ use quorate_node::files::User;
 
 /// Maximum number of open files and directories.
 const OPENS_MAX: usize = 1 << 18;
+/// Maximum number of those of one user.
+const USER_OPENS_MAX: usize = OPENS_MAX / 2;
 
 /// The open files and directories, by the kernel's number.
 #[derive(Debug, Default)]
@@ -17,15 +19,19 @@ pub(crate) struct Opens(Mutex<Table>);
 struct Table {
     next: u64,
     users: BTreeMap<u64, Arc<User>>,
+    /// How many each user has, by user ID.
+    counts: BTreeMap<u32, usize>,
 }
 
 impl Opens {
     /// Records that a user has opened a file.
     pub(crate) fn open(&self, user: User) -> Result<FileHandle, Errno> {
         let mut table = self.table();
-        if table.users.len() >= OPENS_MAX {
+        let count = table.counts.get(&user.uid).copied().unwrap_or(0);
+        if table.users.len() >= OPENS_MAX || count >= USER_OPENS_MAX {
             return Err(Errno::ENFILE);
         }
+        table.counts.insert(user.uid, count + 1);
         table.next += 1;
         let number = table.next;
         table.users.insert(number, Arc::new(user));
@@ -38,7 +44,13 @@ impl Opens {
     }
 
     pub(crate) fn close(&self, open: FileHandle) {
-        self.table().users.remove(&open.0);
+        let mut table = self.table();
+        let Some(user) = table.users.remove(&open.0) else { return };
+        let Some(count) = table.counts.get_mut(&user.uid) else { return };
+        *count -= 1;
+        if *count == 0 {
+            table.counts.remove(&user.uid);
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -66,10 +78,15 @@ mod tests {
     #[test]
     fn too_many_are_refused_and_there_is_room_again() {
         let opens = Opens::default();
-        let first = opens.open(User::default()).unwrap();
-        assert!((1..OPENS_MAX).all(|_| opens.open(User::default()).is_ok()));
-        assert_eq!(opens.open(User::default()).unwrap_err().code(), Errno::ENFILE.code());
+        let open = |uid| opens.open(User { uid, ..User::default() });
+        let first = open(7).unwrap();
+        assert!((1..USER_OPENS_MAX).all(|_| open(7).is_ok()));
+        assert_eq!(open(7).unwrap_err().code(), Errno::ENFILE.code(), "one user has no more");
+        assert!((0..USER_OPENS_MAX).all(|_| open(8).is_ok()), "another one has as many");
+        assert_eq!(open(9).unwrap_err().code(), Errno::ENFILE.code());
         opens.close(first);
-        opens.open(User::default()).unwrap();
+        opens.close(first);
+        open(7).unwrap();
+        assert!(open(7).is_err());
     }
 }

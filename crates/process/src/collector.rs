@@ -21,8 +21,12 @@ const EARLY_MAX: usize = 4096;
 const LANES_MAX: usize = 1 << 16;
 /// Maximum number of buffers that are kept for reuse.
 const SPARE_MAX: usize = 4096;
-/// Maximum length of a frame of another replica, in bytes: its REPLY has no result, or a short one.
+/// Maximum length of a frame that is collected, in bytes: the REPLY has no result, or a short one.
 const COLLECTED_BYTES_MAX: usize = 1 << 10;
+/// Maximum length of the buffer of what is ready that is kept, in bytes.
+const READY_BYTES_MAX: usize = 1 << 20;
+/// Maximum length of a buffer that is kept for reuse, in bytes.
+const SPARE_BYTES_MAX: usize = 8 << 10;
 
 /// The content of a REPLY, without its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,7 @@ impl Frames {
         self.list.push((from, answer, self.bytes.len()));
     }
 
+    /// Returns the frames. One that was sent already is empty.
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.list.iter().filter_map(move |(.., end)| {
@@ -218,7 +223,13 @@ impl Collector {
             self.early_of[from.index()] -= 1;
         }
         let mut frames = early.unwrap_or_else(|| self.spare.pop().unwrap_or_default());
-        frames.push(self.id, own, frame);
+        if frame.len() > COLLECTED_BYTES_MAX {
+            // It needs a datagram of its own in any case. Nothing keeps its bytes.
+            self.pass_on(client, frame);
+            frames.push(self.id, own, &[]);
+        } else {
+            frames.push(self.id, own, frame);
+        }
         let stage = Stage::Waits;
         if self.lanes.len() >= LANES_MAX && !self.lanes.contains_key(&client) {
             self.forget_oldest();
@@ -304,25 +315,24 @@ impl Collector {
         let Some(lane) = self.lanes.get_mut(&client) else { return };
         if lane.stage == Stage::Waits && lane.frames.are_enough(self.cluster, lane.own) {
             lane.stage = Stage::Done;
-            for frame in lane.frames.iter() {
-                self.bytes.extend_from_slice(frame);
-                self.ready.push((client, self.bytes.len()));
-            }
             let frames = core::mem::take(&mut lane.frames);
+            frames.iter().for_each(|frame| self.pass_on(client, frame));
             self.recycle(frames);
         }
     }
 
     fn recycle(&mut self, mut frames: Frames) {
-        if self.spare.len() < SPARE_MAX {
+        if self.spare.len() < SPARE_MAX && frames.bytes.capacity() <= SPARE_BYTES_MAX {
             frames.clear();
             self.spare.push(frames);
         }
     }
 
     fn pass_on(&mut self, client: ClientId, frame: &[u8]) {
-        self.bytes.extend_from_slice(frame);
-        self.ready.push((client, self.bytes.len()));
+        if !frame.is_empty() {
+            self.bytes.extend_from_slice(frame);
+            self.ready.push((client, self.bytes.len()));
+        }
     }
 
     fn forget_oldest(&mut self) {
@@ -338,11 +348,12 @@ impl Collector {
             return;
         };
         lane.stage = Stage::Sent;
-        for frame in lane.frames.iter() {
+        for frame in lane.frames.iter().filter(|frame| !frame.is_empty()) {
             self.bytes.extend_from_slice(frame);
             self.ready.push((client, self.bytes.len()));
         }
-        lane.frames.bytes.clear();
+        // Its buffer may be there for as long as the lane.
+        lane.frames.bytes = Vec::new();
     }
 
     /// Returns when [`Self::expire`] is due.
@@ -397,6 +408,7 @@ impl Collector {
             start = end;
         }
         self.bytes.clear();
+        self.bytes.shrink_to(READY_BYTES_MAX);
     }
 }
 

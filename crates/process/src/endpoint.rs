@@ -109,6 +109,14 @@ impl Endpoint {
         place.is_some()
     }
 
+    /// Takes a REPLY that may leave. Returns whether it has a place. It is dropped if there is no room for it (RP-4).
+    #[inline]
+    pub fn post_reply(&mut self, whom: Principal, frame: &[u8]) -> bool {
+        let place = self.directory.find(whom);
+        self.outbox.post_reply(whom, place, frame);
+        place.is_some()
+    }
+
     /// Takes a frame for one place that may leave.
     pub fn post_to(&mut self, place: Place, frame: &[u8]) {
         self.outbox.post(core::iter::once(place), frame);

@@ -23,6 +23,7 @@
 //! | the replies of all replicas to one request, sent at once | `collector` |
 //! | which clients the authenticator accepts | [`admission`] |
 //! | requests that workers run before their turn | `ahead` |
+//! | how much of a turn goes to reads | `reads` |
 //! | the timers; options | [`deadlines`], [`options`] |
 //! | what a replica states about itself | [`statement`] |
 //! | the files of a replica, on any disk | [`storage`] |
@@ -54,6 +55,7 @@ pub mod event;
 pub mod observer;
 pub mod options;
 pub mod process;
+mod reads;
 pub mod statement;
 pub mod storage;
 mod transfer_meter;

@@ -26,6 +26,7 @@ use crate::endpoint::{Directory, Endpoint, Transport};
 use crate::event::{DiskEvent, Event};
 use crate::observer::{Observer, Part};
 use crate::options::{Execution, ImagePace};
+use crate::reads::{Late, Turn};
 use crate::statement::StatementSource;
 use crate::storage::queue::DiskQueue;
 use crate::storage::store::Store;
@@ -65,6 +66,9 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     is_working: bool,
     /// How long the deferred task that is being done has taken already, in nanoseconds.
     worked_ns: u64,
+    /// What the reads of this turn have taken, and those that wait for the next one.
+    reads: Turn,
+    late: Late,
     /// The checkpoint that is being copied.
     saving: Option<ImageCopy>,
     pace: ImagePace,
@@ -120,6 +124,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             hears_old_views: false,
             is_working: false,
             worked_ns: 0,
+            reads: Turn::default(),
+            late: Late::default(),
             saving: None,
             pace: ImagePace::default(),
             is_slow: false,
@@ -158,6 +164,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             hears_old_views: self.hears_old_views,
             is_working: self.is_working,
             worked_ns: self.worked_ns,
+            reads: self.reads,
+            late: self.late,
             saving: self.saving,
             pace: self.pace,
             is_slow: self.is_slow,
@@ -275,6 +283,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.disk.flush();
         self.endpoint.flush(transport);
         self.is_unsent = false;
+        self.reads = Turn::default();
         self.executor.relax();
         self.look_after_image();
     }

@@ -139,11 +139,16 @@ impl Core for Silent {
     fn shut_down(&mut self, _: Now, _: &mut Actions) {}
 }
 
-/// Notes which pages could not be read.
+/// Notes which pages could not be read. Each look at its clock finds it later by the second number.
 #[derive(Debug, Default)]
-struct Watch(Vec<u32>);
+struct Watch(Vec<u32>, u64, u64);
 
 impl Observer<Kv, Flawed> for Watch {
+    fn clock_ns(&mut self) -> u64 {
+        self.2 += self.1;
+        self.2
+    }
+
     fn unreadable(&mut self, page: u32) {
         self.0.push(page);
     }
@@ -256,10 +261,15 @@ impl Bench {
 
     /// A read of a client.
     fn ask_read(&mut self, ticket: u64, key: &[u8]) {
+        self.ask_read_of(3, ticket, key);
+    }
+
+    /// A read of this client.
+    fn ask_read_of(&mut self, client: u64, ticket: u64, key: &[u8]) {
         let mut operation = Vec::new();
         Operation::Get { key }.encode(&mut operation);
         let request = Request {
-            client: ClientId::new(3, 0),
+            client: ClientId::new(client, 0),
             timestamp: Timestamp(ticket),
             digest: Digest::ZERO,
             flags: RequestFlags::default(),
@@ -398,6 +408,46 @@ fn px8_a_read_waits_for_its_own_key_only() {
     bench.event(Event::Ran(done));
     bench.pass(MS);
     assert_eq!(bench.inputs()[3..], ["executed 2", "checkpointed 2", "read 7"]);
+}
+
+/// RO-7: once the reads of a turn have taken long, others wait until everything that may leave has been sent.
+#[test]
+fn l46_reads_wait_for_the_next_turn() {
+    let mut bench = Bench::new(Execution::Inline);
+    bench.watch.1 = 3 * MS;
+    (1..=4).for_each(|ticket| bench.ask_read(ticket, b"a"));
+    bench.order(1);
+    for _ in 0..3 {
+        bench.event(Event::Clock);
+    }
+    assert_eq!(bench.inputs(), ["read 1", "read 2", "executed 1"], "no batch waits for them");
+    assert_eq!(bench.process.due(), 0);
+    bench.pass(MS);
+    bench.event(Event::Clock);
+    assert_eq!(bench.inputs()[3..], ["read 3", "read 4"]);
+    bench.process.flush(bench.now, &mut Nowhere, &mut bench.watch);
+    assert_ne!(bench.process.due(), 0);
+}
+
+/// RO-7, PX-8: with workers, no batch waits for such reads. Principals take turns.
+#[test]
+fn l46_no_batch_waits_for_reads_beside_workers() {
+    let mut bench = Bench::with_workers(true);
+    bench.watch.1 = 6 * MS;
+    (1..=3).for_each(|ticket| bench.ask_read_of(3, ticket, b"a"));
+    (4..=5).for_each(|ticket| bench.ask_read_of(4, ticket, b"a"));
+    bench.order(1);
+    bench.event(Event::Clock);
+    assert_eq!(bench.inputs(), ["read 1", "executed 1"]);
+    for next in ["read 2", "read 4", "read 3", "read 5"] {
+        assert_eq!(bench.process.due(), 0);
+        bench.event(Event::Clock);
+        assert_ne!(bench.inputs().last().unwrap(), next);
+        bench.pass(MS);
+        assert_eq!(bench.inputs().last().unwrap(), next);
+    }
+    bench.process.flush(bench.now, &mut Nowhere, &mut bench.watch);
+    assert_ne!(bench.process.due(), 0);
 }
 
 /// PX-E: while nothing is unsettled, a batch of short operations is executed on pages, without a job. Behind a batch

@@ -357,7 +357,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             outcome: ReplyOutcome::Superseded,
             result: None,
         };
-        let is_possible = admit::is_possible(client, timestamp, time_ns);
+        let is_possible = Self::is_possible(client, timestamp, time_ns);
         let refusal =
             if known.is_none() && is_possible { self.refusal(client, timestamp, time_ns)? } else { None };
         match known {

@@ -98,6 +98,11 @@ impl<C> Queue<C> {
         self.tasks.push_back(task);
     }
 
+    /// Puts a task before the others.
+    pub fn push_first(&mut self, task: Task<C>) {
+        self.tasks.push_front(task);
+    }
+
     /// Returns whether there is no task.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -199,8 +199,20 @@ impl Connection {
         }
     }
 
+    /// Returns whether the client may be told that a call was not executed, whatever happens to it.
+    pub fn may_give_up(&self, ticket: Ticket) -> bool {
+        self.in_flight.get(&ticket).is_none_or(InFlight::may_give_up)
+    }
+
+    /// Answers a call that the cluster refuses to this gateway: nothing was done.
+    pub fn refused(&mut self, ticket: Ticket) {
+        if let Some(call) = self.finish(ticket) {
+            self.fail(&call, Stat::Access);
+        }
+    }
+
     /// Answers a call for a cluster that does not answer: try again later. The caller knows that the call was not
-    /// executed, or that it may be abandoned.
+    /// executed, or that it [may be abandoned](Self::may_give_up).
     pub fn unanswered(&mut self, ticket: Ticket) {
         if let Some(call) = self.finish(ticket) {
             self.fail(&call, Stat::Jukebox);

@@ -115,19 +115,38 @@ impl<M: Meter> Backing for Cluster<M> {
 
     fn hand_out(&mut self, each: &mut HandOut<'_>) {
         for done in self.drive.done() {
-            let result = self.drive.result(done);
-            each(
-                done.lane,
-                match done.end {
-                    End::Result if RegistryResult::decode(result) == Some(RegistryResult::NoLane) => {
-                        Err(Failure::NoLane)
-                    }
-                    End::Result => Ok(result),
-                    End::ResultLost => Err(Failure::ResultLost),
-                    End::Overtaken => Err(Failure::Unknown),
-                },
-            );
+            each(done.lane, outcome(done.end, self.drive.result(done)));
         }
         self.drive.clear_done();
+    }
+}
+
+/// Returns the result of an operation, or why it has none. An operation of a gateway is never an order to the registry.
+fn outcome(end: End, result: &[u8]) -> Result<&[u8], Failure> {
+    match (end, RegistryResult::decode(result)) {
+        (End::ResultLost, _) => Err(Failure::ResultLost),
+        (End::Overtaken, _) => Err(Failure::Unknown),
+        (End::Result, Some(RegistryResult::NoLane)) => Err(Failure::NoLane),
+        (End::Result, Some(RegistryResult::NoClient | RegistryResult::NoRight)) => Err(Failure::NotAllowed),
+        (End::Result, _) => Ok(result),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L58: what the cluster says of the gateway itself is no result of its user's operation.
+    #[test]
+    fn l58_a_removed_gateway_has_no_result() {
+        let of = |said: RegistryResult| {
+            let mut result = Vec::new();
+            said.encode(&mut result);
+            outcome(End::Result, &result).map(<[u8]>::to_vec)
+        };
+        assert_eq!(of(RegistryResult::NoClient), Err(Failure::NotAllowed));
+        assert_eq!(of(RegistryResult::NoRight), Err(Failure::NotAllowed));
+        assert_eq!(of(RegistryResult::NoLane), Err(Failure::NoLane));
+        assert_eq!(outcome(End::Result, b"result"), Ok(&b"result"[..]));
     }
 }

@@ -95,6 +95,8 @@ pub enum Failure {
     ResultLost,
     /// Replicas have no place for another lane of the gateway's client: nothing was done.
     NoLane,
+    /// The gateway's client was removed from the cluster, or lacks the right: nothing was done.
+    NotAllowed,
 }
 
 /// An operation for the cluster.

@@ -26,6 +26,8 @@ const UNKNOWN: &str = "UNKNOWN no answer from the cluster in time: it may have b
 /// The error where replicas keep no further last reply of a client.
 const NO_LANE: &str =
     "TRYAGAIN refused, table full: no last replies are kept for more lanes; nothing was done";
+/// The error where the cluster has removed the gateway.
+const NOT_ALLOWED: &str = "NOPERM the gateway's client may not do this, or was removed";
 /// Nothing was done.
 const NOTHING_DONE: &str = "TRYAGAIN no answer from the cluster in time: nothing was done";
 /// Nothing was done either: it is read away.
@@ -183,6 +185,7 @@ impl Conversation for RespConversation {
         let text = match failure {
             Failure::NothingDone => NOTHING_DONE,
             Failure::NoLane => NO_LANE,
+            Failure::NotAllowed => NOT_ALLOWED,
             Failure::Unknown => UNKNOWN,
             Failure::ResultLost => RESULT_LOST,
         };

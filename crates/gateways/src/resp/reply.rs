@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX};
-use quorate_service::registry;
+use quorate_service::kv::{Answer, Answers, ELEMENTS_MAX, Failure, LOOKED_MAX, WORK_MAX};
 
 use super::cursors::Cursors;
 use super::decode::number;
@@ -155,14 +154,9 @@ fn is(name: &[u8], text: &str) -> bool {
 pub(super) fn reply(answer: &[u8], form: Form, facts: &Facts<'_>, out: &mut Vec<u8>) {
     let before = out.len();
     if shaped(answer, form, facts, out).is_none() {
-        // The service answers as documented. Other answers would come from another service, or from the client
-        // registry.
+        // The service answers as documented. Other answers would come from another service.
         out.truncate(before);
-        let text: &[u8] = match registry::RegistryResult::decode(answer) {
-            Some(_) => b"NOPERM the gateway's client may not do this, or was removed",
-            None => b"ERR the cluster runs another service than the key-value store",
-        };
-        encode::error(out, text);
+        encode::error(out, b"ERR the cluster runs another service than the key-value store");
     }
 }
 
@@ -316,7 +310,8 @@ fn refusal(failure: Failure, name: &str) -> String {
         Failure::WrongKind => "WRONGTYPE Operation against a key holding the wrong kind of value",
         Failure::TooManyElements => {
             return format!(
-                "TOOLARGE a hash, set or list has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX}"
+                "TOOLARGE a hash, set or list has at most {ELEMENTS_MAX} elements, and a command looks at {LOOKED_MAX} to \
+                 {WORK_MAX}, depending on the command"
             );
         }
         Failure::KeyTooLong if name.starts_with('h') => "ERR key or field too long",

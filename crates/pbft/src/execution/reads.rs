@@ -1,18 +1,17 @@
 //! Read-only requests that wait or are in progress, and from where on they may be answered [OSDI99 §5.1], spec §6.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use core::ops::Bound;
 
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, SeqNum, Timestamp};
 
 use crate::io::step::Ticket;
-use crate::requests::table::{CLIENT_BYTES_MAX, lanes_of};
+use crate::requests::table::CLIENT_BYTES_MAX;
 
-/// The most reads of one principal that wait.
+/// The most reads of one principal that wait or are under way.
 const CLIENT_READS_MAX: usize = 4096;
-/// The most reads under way.
-const READS_UNDER_WAY_MAX: usize = 65_536;
+/// The most reads of all principals that wait, and the most under way.
+const READS_MAX: usize = 65_536;
 
 /// A read in progress.
 #[derive(Clone, Copy, Debug)]
@@ -21,16 +20,28 @@ pub(crate) struct Reading {
     pub(crate) client: ClientId,
     pub(crate) timestamp: Timestamp,
     pub(crate) replier: Option<u16>,
+    is_counted: bool,
 }
 
-/// Read-only requests. At most one waiting for each client (RO-3), and at most one that the executor keeps.
+/// How many reads a principal has here, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    count: usize,
+    bytes: usize,
+}
+
+/// Read-only requests. At most one waiting for each client (RO-3), and at most one under way.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     waiting: BTreeMap<ClientId, Body>,
+    /// Those that wait for the read of their lane that is under way.
+    behind: BTreeMap<ClientId, Body>,
     /// In the order of their tickets.
     under_way: VecDeque<Reading>,
-    /// Reads under way that the executor may keep (PX-8): the bytes of the one of each lane.
-    kept: BTreeMap<ClientId, usize>,
+    /// The bytes of those under way that count: one of each lane.
+    counted: BTreeMap<ClientId, usize>,
+    /// By principal.
+    shares: BTreeMap<u64, Share>,
     next_ticket: u64,
     /// Reads are served from here on: what the view took over must have been executed, and what was shown in an
     /// earlier life (RO-4).
@@ -42,7 +53,7 @@ pub(crate) struct Reads {
 impl Reads {
     /// Says whether no read waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.behind.is_empty()
     }
 
     /// Returns the number from which on reads are served.
@@ -50,56 +61,80 @@ impl Reads {
         self.floor
     }
 
-    /// Says whether a principal may have this read waiting as well: its lanes and bytes are bounded (SR-1).
+    /// Says whether a principal may have this read as well, in the place of the same lane's that waits: its reads and bytes
+    /// are bounded (SR-1).
     fn has_room_for(&self, body: &Body) -> bool {
-        if self.waiting.len() >= READS_UNDER_WAY_MAX && !self.waiting.contains_key(&body.client) {
-            return false;
+        let share = self.shares.get(&body.client.principal()).copied().unwrap_or_default();
+        let own = self.waiting.get(&body.client).or_else(|| self.behind.get(&body.client));
+        let own_bytes = own.map_or(0, |own| own.frame().len());
+        share.count - usize::from(own.is_some()) < CLIENT_READS_MAX
+            && share.bytes - own_bytes + body.frame().len() <= CLIENT_BYTES_MAX
+    }
+
+    fn add(&mut self, client: ClientId, bytes: usize) {
+        let share = self.shares.entry(client.principal()).or_default();
+        share.count += 1;
+        share.bytes += bytes;
+    }
+
+    fn subtract(&mut self, client: ClientId, bytes: usize) {
+        let Some(share) = self.shares.get_mut(&client.principal()) else { return };
+        share.count -= 1;
+        share.bytes -= bytes;
+        if share.count == 0 {
+            self.shares.remove(&client.principal());
         }
-        let lanes = lanes_of(body.client.principal());
-        let waiting = self.waiting.range(lanes.clone()).filter(|(id, _)| **id != body.client);
-        let kept = self.kept.range(lanes).map(|(_, len)| *len);
-        let others = waiting.map(|(_, body)| body.frame().len()).chain(kept);
-        let (count, bytes) = others.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len));
-        count < CLIENT_READS_MAX && bytes + body.frame().len() <= CLIENT_BYTES_MAX
     }
 
     /// Lets a read wait, in the place of the same client's before it, which is returned. Returns the read where there
     /// is no room for it.
     pub(crate) fn queue(&mut self, body: Body) -> Result<Option<Body>, Body> {
-        if self.has_room_for(&body) { Ok(self.waiting.insert(body.client, body)) } else { Err(body) }
-    }
-
-    /// Returns whether the executor may keep a read of this lane: it has none.
-    pub(crate) fn keeps_none_of(&self, client: ClientId) -> bool {
-        !self.kept.contains_key(&client)
-    }
-
-    /// Takes the first read that waits, of the lanes above `above`, if the executor keeps none of its lane.
-    pub(crate) fn next_waiting(&mut self, above: Option<ClientId>) -> Option<Body> {
-        let from = above.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut lanes = self.waiting.range((from, Bound::Unbounded)).map(|(client, _)| *client);
-        let next = lanes.find(|client| self.keeps_none_of(*client))?;
-        self.waiting.remove(&next)
-    }
-
-    /// Takes the read of this lane that waits.
-    pub(crate) fn take_waiting(&mut self, client: ClientId) -> Option<Body> {
-        self.waiting.remove(&client)
-    }
-
-    /// Notes that a read is in progress from now on. `is_kept`: the executor may keep it. Returns its name, unless too many
-    /// are in progress.
-    pub(crate) fn start(&mut self, request: &Body, is_kept: bool) -> Option<Ticket> {
-        if self.under_way.len() >= READS_UNDER_WAY_MAX || is_kept && !self.has_room_for(request) {
-            return None;
+        let (client, bytes) = (body.client, body.frame().len());
+        let is_full = self.waiting.len() + self.behind.len() >= READS_MAX;
+        let lane = if self.may_start(client) { &self.waiting } else { &self.behind };
+        if is_full && !lane.contains_key(&client) || !self.has_room_for(&body) {
+            return Err(body);
         }
-        if is_kept {
-            self.kept.insert(request.client, request.frame().len());
+        let lane = if self.may_start(client) { &mut self.waiting } else { &mut self.behind };
+        let old = lane.insert(client, body);
+        if let Some(old) = &old {
+            self.subtract(client, old.frame().len());
+        }
+        self.add(client, bytes);
+        Ok(old)
+    }
+
+    /// Returns whether a read of this lane may begin: none that counts is under way.
+    pub(crate) fn may_start(&self, client: ClientId) -> bool {
+        !self.counted.contains_key(&client)
+    }
+
+    /// Takes the first read that waits and may begin.
+    pub(crate) fn next_waiting(&mut self) -> Option<Body> {
+        let (client, body) = self.waiting.pop_first()?;
+        self.subtract(client, body.frame().len());
+        Some(body)
+    }
+
+    /// Notes that a read is in progress from now on. `is_kept`: the executor may keep it (PX-8). Returns its name, unless too
+    /// many are in progress. Usually each read is done before the next one begins, so one of them need not count.
+    pub(crate) fn start(&mut self, request: &Body, is_kept: bool) -> Option<Ticket> {
+        let is_counted = is_kept || !self.under_way.is_empty();
+        let (client, timestamp, replier) = (request.client, request.timestamp, request.replier);
+        if is_counted {
+            if self.under_way.len() >= READS_MAX || !self.has_room_for(request) {
+                return None;
+            }
+            let bytes = request.frame().len();
+            self.counted.insert(client, bytes);
+            self.add(client, bytes);
+            if let Some(next) = self.waiting.remove(&client) {
+                self.behind.insert(client, next);
+            }
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let (client, timestamp, replier) = (request.client, request.timestamp, request.replier);
-        self.under_way.push_back(Reading { ticket, client, timestamp, replier });
+        self.under_way.push_back(Reading { ticket, client, timestamp, replier, is_counted });
         Some(ticket)
     }
 
@@ -107,7 +142,14 @@ impl Reads {
     pub(crate) fn finish(&mut self, ticket: Ticket) -> Option<Reading> {
         let at = self.under_way.binary_search_by_key(&ticket, |reading| reading.ticket).ok()?;
         let reading = self.under_way.remove(at)?;
-        self.kept.remove(&reading.client);
+        if reading.is_counted
+            && let Some(bytes) = self.counted.remove(&reading.client)
+        {
+            self.subtract(reading.client, bytes);
+            if let Some(next) = self.behind.remove(&reading.client) {
+                self.waiting.insert(reading.client, next);
+            }
+        }
         Some(reading)
     }
 

@@ -19,7 +19,7 @@ impl Replica {
         let body = client.store(request);
         // PB-4: where all has committed, too: the others that were asked may lack this one's commit.
         self.piggyback.flush(self.log.view(), out);
-        if self.may_read() && self.reads.keeps_none_of(body.client) {
+        if self.may_read() && self.reads.may_start(body.client) {
             return self.start_read(body, out);
         }
         let Ok(old) = self.reads.queue(body) else { return out.reject(Reject::ReadNotServed) };
@@ -53,21 +53,15 @@ impl Replica {
         out.push(Action::Read { ticket, request });
     }
 
-    /// Serves the reads that waited, after a commit, a new view or a transfer (RO-3).
+    /// Serves the reads that waited, after a commit, a new view, a transfer or another read (RO-3).
     pub(super) fn serve_reads(&mut self, out: &mut Actions) {
-        let mut last = None;
-        while self.may_read()
-            && let Some(body) = self.reads.next_waiting(last)
+        while !self.reads.is_empty()
+            && self.may_read()
+            && let Some(body) = self.reads.next_waiting()
         {
-            last = Some(body.client);
-            self.serve_waiting(body, out);
-        }
-    }
-
-    fn serve_waiting(&mut self, body: Body, out: &mut Actions) {
-        let fresh = self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp);
-        if fresh {
-            self.start_read(body, out);
+            if self.clients.get(body.client).is_none_or(|c| c.executed() < body.timestamp) {
+                self.start_read(body, out);
+            }
         }
     }
 
@@ -89,11 +83,6 @@ impl Replica {
                 self.send_reply(None, client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
             }
         }
-        // RO-3: the next read of the lane, if the executor has kept this one.
-        if self.may_read()
-            && let Some(body) = self.reads.take_waiting(reading.client)
-        {
-            self.serve_waiting(body, out);
-        }
+        self.serve_reads(out);
     }
 }

@@ -474,6 +474,21 @@ fn l6_reads_of_one_client_are_bounded() {
     assert!(desk.said(|m| matches!(m, Milestone::ReadQueued { .. })), "others wait beside it");
 }
 
+/// L46, L6: so are those under way where the executor has not done them yet. One of them does not count.
+#[test]
+fn l46_reads_of_one_client_under_way_are_bounded() {
+    let mut desk = Desk::new(R1);
+    desk.reads_wait = true;
+    let mut read = |lane, t, operation: &[u8]| {
+        let read = desk.request_frame_with(ClientId::new(1, lane), t, operation, true, false);
+        desk.frame(&read);
+        desk.did.iter().filter(|did| matches!(did, Did::Reads(_))).count()
+    };
+    assert_eq!((1..=20).map(|t| read(0, t, b"x")).max(), Some(2), "of one lane");
+    let large = vec![7; 1 << 20];
+    assert_eq!((1..=40).map(|lane| read(lane, 1, &large)).max(), Some(17), "16 MiB, with their headers");
+}
+
 /// L6, RO-3, PX-8: so are reads that the executor keeps, one of each lane. The next read of a lane waits for the one before
 /// it.
 #[test]

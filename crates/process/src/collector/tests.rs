@@ -167,3 +167,24 @@ fn the_oldest_lane_makes_room_and_what_it_has_is_sent() {
     assert_eq!((c.lanes.len(), c.order.len()), (LANES_MAX, LANES_MAX));
     assert_eq!(c.sent(), "1", "of the first one");
 }
+
+/// L49: a long REPLY of this replica goes on at once, and nothing keeps its bytes. It counts for the quorum.
+#[test]
+fn l49_a_long_reply_is_not_kept() {
+    let mut c = collector();
+    let long = "1".repeat(1 << 20);
+    for t in 1..=100 {
+        c.take_own(lane(1), Timestamp(t), answer(7), long.as_bytes());
+        assert_eq!(c.sent(), long);
+        c.take_other(ReplicaId(0), lane(1), Timestamp(t), answer(7), b"0");
+        if t % 2 == 0 {
+            c.take_other(ReplicaId(3), lane(1), Timestamp(t), answer(7), b"3");
+        } else {
+            c.set_time(t * 2 * OWN_NS);
+            c.expire();
+        }
+        assert_eq!(c.sent(), if t % 2 == 0 { "03" } else { "0" });
+    }
+    let kept = c.spare.iter().chain(c.lanes.values().map(|lane| &lane.frames)).map(|f| f.bytes.capacity());
+    assert!(kept.sum::<usize>() + c.bytes.capacity() <= READY_BYTES_MAX + 4 * SPARE_BYTES_MAX);
+}

@@ -5,18 +5,25 @@
 //! sent when the world flushes: once per burst, and before every wait. Without packing, each frame is a datagram, in the
 //! order in which the frames were posted.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_pbft::step::{Lsn, Recipient};
-use quorate_wire::Kind;
 use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::{Kind, Principal};
 
 use super::{Directory, Place};
 
 /// Maximum number of sealed frames that wait for the disk. Beyond it the oldest is dropped, as if the network had
 /// lost it: it will be retransmitted.
 const WAITING_MAX: usize = 1 << 16;
+
+/// REPLYs up to this length are as few as the requests that brought them.
+const SHORT_REPLY: usize = 1024;
+/// Maximum number of bytes in longer REPLYs to one principal.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// Maximum number of bytes in longer REPLYs to all principals.
+const ALL_REPLY_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of pages that are sent to one place at a time over the side channel: many per system call, and few enough
 /// for the socket buffer of a busy receiver.
@@ -52,6 +59,54 @@ pub struct HeldFrame {
     pub kind: Kind,
     /// The frame.
     pub frame: Vec<u8>,
+}
+
+impl HeldFrame {
+    /// Returns the receiver of a REPLY.
+    fn replies_to(&self) -> Option<Principal> {
+        match self.to {
+            Recipient::Client(client) | Recipient::Collected { client, .. } if self.kind == Kind::Reply => {
+                Some(Principal::from(client))
+            }
+            Recipient::Client(_) | Recipient::Collected { .. } | Recipient::Replica(_) | Recipient::All => {
+                None
+            }
+        }
+    }
+}
+
+/// The bytes of long REPLYs, by principal.
+#[derive(Debug, Default)]
+struct ReplyBytes {
+    of: BTreeMap<u64, usize>,
+    all: usize,
+}
+
+impl ReplyBytes {
+    /// Counts a REPLY. Returns whether there is room for it.
+    #[inline]
+    fn take(&mut self, whom: Principal, len: usize) -> bool {
+        len <= SHORT_REPLY || self.take_long(whom, len)
+    }
+
+    #[cold]
+    fn take_long(&mut self, whom: Principal, len: usize) -> bool {
+        let bytes = self.of.entry(whom.key_holder()).or_default();
+        let has_room = *bytes + len <= REPLY_BYTES_MAX && self.all + len <= ALL_REPLY_BYTES_MAX;
+        if has_room {
+            *bytes += len;
+            self.all += len;
+        }
+        has_room
+    }
+
+    /// Nothing is here any more.
+    #[inline]
+    fn clear(&mut self) {
+        if self.all > 0 {
+            *self = Self::default();
+        }
+    }
 }
 
 /// Frames that are not packed, with their places.
@@ -99,6 +154,9 @@ pub(super) struct Outbox {
     loose: Option<Loose>,
     waiting: VecDeque<HeldFrame>,
     durable: Lsn,
+    /// The REPLYs that may leave, and those that wait for the disk.
+    replies: ReplyBytes,
+    waiting_replies: ReplyBytes,
 }
 
 impl Outbox {
@@ -114,6 +172,16 @@ impl Outbox {
             None => to.for_each(|place| self.pack(place, frame)),
             Some(loose) => loose.post(&mut to, frame),
         }
+    }
+
+    /// Takes a REPLY that may leave. A client for which there is no room asks again (RP-4). Returns whether there was.
+    #[inline]
+    pub(super) fn post_reply(&mut self, whom: Principal, to: Option<Place>, frame: &[u8]) -> bool {
+        let has_room = self.replies.take(whom, frame.len());
+        if has_room {
+            self.post(to.into_iter(), frame);
+        }
+        has_room
     }
 
     /// Takes a sealed frame that is one of many for a place.
@@ -145,9 +213,14 @@ impl Outbox {
         self.durable
     }
 
-    /// Holds a frame until its record is durable.
+    /// Holds a frame until its record is durable, unless it is a REPLY for which there is no room (RP-4).
     #[cold]
     pub(super) fn hold(&mut self, held: HeldFrame) {
+        if let Some(whom) = held.replies_to()
+            && !self.waiting_replies.take(whom, held.frame.len())
+        {
+            return;
+        }
         if self.waiting.len() >= WAITING_MAX {
             self.waiting.pop_front();
         }
@@ -158,6 +231,7 @@ impl Outbox {
     #[cold]
     pub(super) fn drop_held(&mut self) {
         self.waiting.clear();
+        self.waiting_replies.clear();
     }
 
     /// Everything up to `lsn` is durable. Returns whether that is news.
@@ -171,10 +245,14 @@ impl Outbox {
     pub(super) fn take_released(&mut self) -> Vec<HeldFrame> {
         // Frames do not wait in order: one that depends on less overtakes the others.
         let (mut released, durable) = (Vec::new(), self.durable);
+        self.waiting_replies.clear();
         for held in core::mem::take(&mut self.waiting) {
             if held.after <= durable {
                 released.push(held);
             } else {
+                if let Some(whom) = held.replies_to() {
+                    self.waiting_replies.take(whom, held.frame.len());
+                }
                 self.waiting.push_back(held);
             }
         }
@@ -185,6 +263,7 @@ impl Outbox {
     /// Sends everything that may leave.
     #[inline]
     pub(super) fn flush(&mut self, transport: &mut impl Transport) {
+        self.replies.clear();
         if let Some(loose) = &mut self.loose {
             return loose.flush(transport);
         }
@@ -246,6 +325,8 @@ impl Outbox {
 mod tests {
     use super::*;
     use alloc::vec;
+
+    use quorate_wire::ClientId;
 
     use super::super::Directory;
 
@@ -314,6 +395,40 @@ mod tests {
 
     fn held(after: u64, frame: &[u8]) -> HeldFrame {
         HeldFrame { after: Lsn(after), to: Recipient::All, kind: Kind::Commit, frame: frame.to_vec() }
+    }
+
+    /// L46, RP-4: REPLYs of one client, and of all clients together, take a bounded number of bytes: those that may leave, and
+    /// those that wait for the disk. Short ones leave all the same, and so do other messages.
+    #[test]
+    fn l46_long_replies_are_bounded() {
+        let (place, mut outbox) = (places()[0], Outbox::default());
+        let client = |principal| ClientId::new(principal, 0);
+        let long = vec![7; 1 << 20];
+        for _ in 0..2 {
+            let mut taken = |principal, frame: &[u8]| {
+                let post = |_: &u32| outbox.post_reply(client(principal).into(), Some(place), frame);
+                (0..100).filter(post).count()
+            };
+            assert_eq!(taken(1, &long), 64);
+            assert_eq!((2..=9).map(|principal| taken(principal, &long)).sum::<usize>(), 192);
+            assert_eq!(taken(1, &long[..SHORT_REPLY]), 100);
+            outbox.flush(&mut Taken::default());
+        }
+        for (to, kind) in (0..100).flat_map(|_| {
+            let to = Recipient::Client(client(1));
+            [(to, Kind::Reply), (to, Kind::Statement), (Recipient::All, Kind::Commit)]
+        }) {
+            outbox.hold(HeldFrame { after: Lsn(1), to, kind, frame: long.clone() });
+        }
+        assert_eq!(outbox.take_released().len(), 0);
+        outbox.hold(HeldFrame {
+            after: Lsn(1),
+            to: Recipient::Client(client(1)),
+            kind: Kind::Reply,
+            frame: long,
+        });
+        outbox.note_durable(Lsn(1));
+        assert_eq!(outbox.take_released().len(), 64 + 200);
     }
 
     /// I11: no message is sent before its record is durable; one without a dependency never waits.

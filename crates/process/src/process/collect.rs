@@ -70,7 +70,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 }
                 place.is_some()
             } else {
-                endpoint.post(whom, frame)
+                endpoint.post_reply(whom, frame)
             };
             counters.nowhere += u64::from(!has_place);
         });

@@ -83,6 +83,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 true
             }
             Some(whom) if kind == Kind::Data => self.endpoint.post_bulk(whom, frame),
+            Some(whom) if kind == Kind::Reply => self.endpoint.post_reply(whom, frame),
             Some(whom) => self.endpoint.post(whom, frame),
         };
         self.counters.nowhere += u64::from(!has_place);

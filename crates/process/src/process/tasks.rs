@@ -7,6 +7,9 @@
 //! delay the image. If no image is being written there is nothing to wait for, because the next image needs the next
 //! stable checkpoint. So memory is bounded by one and a half times the limit, plus the pages written between two
 //! stable checkpoints. Agreement continues in the meantime, within the window.
+//!
+//! A read waits for the next turn if this one has spent enough on reads (RO-7). No batch waits for it: a read sees the committed
+//! state, and a later one is as good.
 
 use alloc::sync::Arc;
 
@@ -23,6 +26,7 @@ use crate::ahead::{Ahead, SettledBatch};
 use crate::core::Core;
 use crate::observer::{Observer, Part};
 use crate::options::Execution;
+use crate::reads::LateRead;
 use crate::storage::queue::DiskQueue;
 use crate::storage::store::Store;
 
@@ -36,10 +40,28 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.ahead.is_some() {
             return self.run_ahead(now, watch);
         }
-        while !self.queue.is_empty()
-            && let Some(task) = self.next_task()
-        {
+        loop {
+            self.sort_reads();
+            let Some(task) = self.next_task() else { break };
             self.run(now, task, watch);
+        }
+    }
+
+    /// Lets the next reads wait for the next turn if this one has spent enough on reads. If not, takes one that waited (RO-7).
+    #[inline]
+    fn sort_reads(&mut self) {
+        let is_spent = self.reads.is_spent();
+        if !is_spent && self.late.is_empty() || self.is_working || self.queue.is_parked() {
+            return;
+        }
+        if is_spent {
+            while let Some(Task::Read { .. }) = self.queue.first()
+                && let Some(Task::Read { ticket, request }) = self.queue.take()
+            {
+                self.late.push(LateRead { ticket, request, is_due: false });
+            }
+        } else if let Some(LateRead { ticket, request, .. }) = self.late.pop() {
+            self.queue.push_first(Task::Read { ticket, request });
         }
     }
 
@@ -108,17 +130,12 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     self.queue.owe(ahead.drain(&mut self.executor));
                     self.run(now, task, watch);
                 }
-                Task::Merge(_)
-                | Task::Undo(_)
-                | Task::Read { .. }
-                | Task::Resend(_)
-                | Task::Checkpoint(_)
-                | Task::Discard(_) => {
-                    if let Task::Read { ticket, request } = &task
-                        && let Some(time_ns) = ahead.time_of_read(&self.executor, request.operation())
-                    {
-                        self.read(now, (*ticket, time_ns), request, watch);
-                    } else if let Some(task) = ahead.put_behind(task) {
+                Task::Read { ticket, request } if self.reads.is_spent() || !self.late.is_empty() => {
+                    self.late.push(LateRead { ticket, request, is_due: false });
+                }
+                Task::Read { ticket, request } => self.read_beside(now, ticket, request, watch),
+                Task::Merge(_) | Task::Undo(_) | Task::Resend(_) | Task::Checkpoint(_) | Task::Discard(_) => {
+                    if let Some(task) = ahead.put_behind(task) {
                         self.run(now, task, watch);
                     }
                 }
@@ -129,10 +146,27 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
 
     /// Does the tasks whose batches have settled, and settles the next batch. Returns whether something was done.
     fn settle_next(&mut self, now: Now, watch: &mut impl Observer<S, P>) -> bool {
-        let Some(ahead) = &mut self.ahead else { return false };
-        if let Some(task) = ahead.take_due() {
-            self.run(now, task, watch);
+        if !self.reads.is_spent()
+            && let Some(LateRead { ticket, request, is_due }) = self.late.pop()
+        {
+            if is_due {
+                self.read(now, (ticket, self.executor.time_ns()), &request, watch);
+            } else {
+                self.read_beside(now, ticket, request, watch);
+            }
             return true;
+        }
+        let Some(ahead) = &mut self.ahead else { return false };
+        match ahead.take_due() {
+            Some(Task::Read { ticket, request }) if self.reads.is_spent() || !self.late.is_empty() => {
+                self.late.push(LateRead { ticket, request, is_due: true });
+                return true;
+            }
+            Some(task) => {
+                self.run(now, task, watch);
+                return true;
+            }
+            None => {}
         }
         if ahead.is_due() && ahead.begins_batch() && self.waits_for_room() {
             return false;
@@ -159,6 +193,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
     }
 
+    /// Executes a read beside unsettled batches, or keeps it until they have settled (PX-8).
+    fn read_beside(&mut self, now: Now, ticket: u64, request: Body, watch: &mut impl Observer<S, P>) {
+        let Some(ahead) = &mut self.ahead else { return };
+        if let Some(time_ns) = ahead.time_of_read(&self.executor, request.operation()) {
+            self.read(now, (ticket, time_ns), &request, watch);
+        } else if let Some(task) = ahead.put_behind(Task::Read { ticket, request }) {
+            self.run(now, task, watch);
+        }
+    }
+
     /// The time of the first task is over: does the task, and begins the next.
     #[cold]
     pub(super) fn work(&mut self, now: Now, took_ns: u64, watch: &mut impl Observer<S, P>) {
@@ -180,6 +224,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub(super) fn can_run(&self) -> bool {
         let has_room = |ahead: &Ahead| !ahead.begins_batch() || !self.has_no_room();
         if self.ahead.as_ref().is_some_and(|ahead| ahead.is_due() && has_room(ahead)) {
+            return true;
+        }
+        if !self.late.is_empty() && (self.ahead.is_some() || !self.is_working && !self.queue.is_parked()) {
             return true;
         }
         let waits = self.is_working || self.queue.is_parked() || self.must_send_first();
@@ -274,6 +321,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 watch.discarded(stable, &self.executor);
             }
             Task::Fetch { seq, root, check } => {
+                // The state is replaced: agreement gets no results of it any more.
+                self.queue.owe(self.late.drain().map(Unanswered::Read));
                 self.give_up_image();
                 self.fetch(now, seq, root, check, watch);
             }
@@ -322,9 +371,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         request: &Body,
         watch: &mut impl Observer<S, P>,
     ) {
+        self.reads.begin(|| watch.clock_ns());
         let mut bytes = core::mem::take(&mut self.result);
         let whose = (request.client, request.timestamp, &request.digest);
         let digest = self.executor.read_at(time_ns, whose, request.operation(), &mut bytes);
+        self.reads.end(self.worked_ns + watch.clock_ns(), bytes.len());
         watch.lap(Part::Execute);
         let result = match digest {
             Some(digest) => ReadResult::Done { result: &bytes, digest },

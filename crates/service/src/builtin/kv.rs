@@ -21,6 +21,7 @@ mod element_tests;
 mod elements;
 mod error;
 mod execute;
+mod expiry;
 mod further;
 #[cfg(test)]
 mod further_tests;
@@ -39,15 +40,16 @@ mod tests;
 
 pub use all::{All, CHECKS_MAX, MARK_BYTES};
 pub use asked::Asked;
-pub use collection::{ELEMENTS_MAX, LOOKED_MAX};
 pub use command::{Command, Condition, ITEMS_MAX, Items};
 pub use elements::{Container, Elements, Verb};
 pub use error::VALUE_BYTES_MAX;
 use error::{KvError, MANY_BYTES_MAX, decimal, number, parse};
 pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
 pub use list::{ListCall, ListVerb};
+pub use note::{ELEMENTS_MAX, LOOKED_MAX};
 pub use operation::{Answer, Answers, Failure, Operation};
 pub use pattern::matches;
+pub use store::WORK_MAX;
 use store::{Deadline, Store};
 
 /// Each write operation removes this number of expired keys: more than it can make expire.
@@ -87,7 +89,7 @@ impl Service for Kv {
         let reaped = Store::new(&cx, state).reap(usize::try_from(step).unwrap_or(usize::MAX));
         reaped.map_err(|error| match error {
             KvError::Stop(reason) => reason,
-            KvError::Failure(_) => Stop::Corrupt,
+            KvError::Failure(_) | KvError::TooMuch => Stop::Corrupt,
         })
     }
 
@@ -129,15 +131,12 @@ impl Service for Kv {
             Ok(asked) => store.answer(&asked, out),
             Err(_) => Err(KvError::Failure(Failure::Malformed)),
         };
-        match done {
-            Ok(()) => Ok(()),
-            Err(KvError::Stop(stop)) => Err(stop),
-            Err(KvError::Failure(failure)) => {
-                out.clear();
-                Answer::Failed(failure).encode(out);
-                Err(Stop::Refused)
-            }
-        }
+        done.or_else(|error| {
+            let failure = error.failure()?;
+            out.clear();
+            Answer::Failed(failure).encode(out);
+            Err(Stop::Refused)
+        })
     }
 }
 
@@ -186,13 +185,17 @@ fn declare_list(call: &ListCall<'_>, keys: &mut Access) {
 
 impl Store<'_, '_> {
     /// Does one thing after the other, and appends an answer for each. What there is no room for is left,
-    /// but for the first.
+    /// but for the first; and what comes after enough elements have been looked at.
     fn many(&mut self, items: &Items<'_>, out: &mut Vec<u8>) -> Result<(), KvError> {
         Answer::begin_many(out);
+        let mut looked = 0;
         for item in items.iter() {
             let start = out.len();
             let is_first = start == 1;
             let mut is_left = false;
+            if looked > LOOKED_MAX {
+                break;
+            }
             Answer::add(out, |out| {
                 let start = out.len();
                 let done = match Asked::decode(item) {
@@ -208,7 +211,8 @@ impl Store<'_, '_> {
                     // The whole question has to be asked again.
                     Err(KvError::Failure(Failure::NeedsOrder) | KvError::Stop(_)) => return done,
                     Err(KvError::Failure(Failure::AnswerTooLong)) if !is_first => is_left = true,
-                    Err(KvError::Failure(failure)) => {
+                    Err(error) => {
+                        let failure = error.failure()?;
                         self.view.undo();
                         out.truncate(start);
                         Answer::Failed(failure).encode(out);
@@ -221,6 +225,7 @@ impl Store<'_, '_> {
                 out.truncate(start);
                 break;
             }
+            looked += self.set_looked(0);
         }
         Ok(())
     }
@@ -403,6 +408,8 @@ impl Store<'_, '_> {
     }
 
     fn sizes(&mut self, out: &mut Vec<u8>) -> Result<(), KvError> {
+        // A run on cells would count what is removed when it settles.
+        self.view.needs_pages()?;
         self.reap(REAP_TO_COUNT_MAX)?;
         let (keys, expiring) = self.count()?;
         Answer::begin_many(out);

@@ -12,16 +12,16 @@ use crate::service::Service;
 /// How far a replica's timestamp may be ahead of the agreed time, in nanoseconds: a day.
 const AHEAD_NS: u64 = 24 * 3_600 * 1_000_000_000;
 
-/// Says whether a request can have this timestamp at an agreed time. In the state, 0 says that nothing was lost or refused,
-/// so that the lane could not give its place away (L62). A replica's is a time (RC-6), and later ones have to be left for
-/// its next recovery request and those of the others (L63).
-#[inline]
-pub(super) fn is_possible(client: ClientId, timestamp: Timestamp, time_ns: u64) -> bool {
-    let too_late = client.replica().is_some() && timestamp.0 > time_ns.saturating_add(AHEAD_NS);
-    timestamp.0 > 0 && !too_late
-}
-
 impl<S: Service, P: PageStore> Executor<S, P> {
+    /// Says whether a request can have this timestamp at an agreed time. In the state, 0 says that nothing was lost or refused,
+    /// so that the lane could not give its place away (L62). A replica's is a time (RC-6), and later ones have to be left for
+    /// its next recovery request and those of the others (L63).
+    #[inline]
+    pub(super) fn is_possible(client: ClientId, timestamp: Timestamp, time_ns: u64) -> bool {
+        let too_late = client.replica().is_some() && timestamp.0 > time_ns.saturating_add(AHEAD_NS);
+        timestamp.0 > 0 && !too_late
+    }
+
     /// Returns how many client lanes have an entry, and how many clients' lanes can have one (`clients_max` without
     /// what is reserved).
     pub fn lanes(&self) -> (u32, u32) {

@@ -346,7 +346,7 @@ pub(super) fn operation(stage: &Stage, number: u64) -> Vec<u8> {
     parse(stage, &format!("put evil {number}"))
 }
 
-fn parse(stage: &Stage, text: &str) -> Vec<u8> {
+pub(super) fn parse(stage: &Stage, text: &str) -> Vec<u8> {
     crate::app::App::parse(&stage.world.app, text).map(|ask| ask.operation).unwrap_or_default()
 }
 

@@ -4,7 +4,7 @@ use quorate_pbft::client::step::ClientReject;
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Reject;
 
-use super::client::{liar, operation, post};
+use super::client::{liar, operation, parse, post};
 use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario, one_each};
 use super::stage::{Ended, Stage};
@@ -167,7 +167,44 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config, lanes: LONG_LANES, inline: true, request_ns: 8 * MS, ..setup }
     })
     .play(long_in_all_lanes),
+    Scenario::new(
+        "l46_many_reads_in_one_datagram",
+        &["L46"],
+        "A read takes 20 ms. One datagram brings 400 reads of a client, and others are served within a second (RO-7)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Noted("served beside one lane"), Expect::Noted("served beside many lanes")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, inline: true, request_ns: 20 * MS, ..setup })
+    .play(many_reads),
 ];
+
+/// Reads of one client in one datagram.
+const READS: u16 = 400;
+
+/// The reads are those of one lane, and then of as many lanes.
+fn many_reads(stage: &mut Stage) -> Ended {
+    let liar = liar(stage);
+    stage.answer(0, 0, "put x 1", 5_000 * MS)?;
+    let get = parse(stage, "get x");
+    let mut t = 1_000;
+    for (lanes, what) in [(1, "served beside one lane"), (READS, "served beside many lanes")] {
+        let mut datagram = Vec::new();
+        for read in 0..READS {
+            t += 1;
+            let forgery = Forgery::new(t, &get).lane(read % lanes).read_only();
+            datagram.extend_from_slice(&stage.world.forge(liar, &forgery));
+        }
+        stage.world.post_all(liar, &datagram.into());
+        stage.pass(MS)?;
+        for text in ["put x 2", "get x"] {
+            let said = stage.answer(0, 0, text, 1_000 * MS)?;
+            stage.require(said.starts_with("ok"), format!("{text}: {said}"))?;
+        }
+        stage.note(what);
+    }
+    Ok(())
+}
 
 /// Lanes with long requests.
 const LONG_LANES: u16 = 28;

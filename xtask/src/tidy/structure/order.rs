@@ -63,7 +63,7 @@ const ORDERS: &[(&str, Order)] = &[
         "process",
         &[
             "counters deadlines endpoint event statement storage transfer_meter",
-            "admission ahead collector core observer options",
+            "admission ahead collector core observer options reads",
             "process",
         ],
     ),

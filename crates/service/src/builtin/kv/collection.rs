@@ -10,17 +10,12 @@ use quorate_wire::message::RESULT_BYTES_MAX;
 
 use super::elements::{Container, Elements, Verb};
 use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, many};
-use super::note::{ID_BYTES, Id, Size, element};
+use super::note::{ELEMENTS_MAX, ID_BYTES, Id, Size, element};
 use super::operation::{Answer, Failure};
 use super::pattern::matches;
 use super::store::{AT_ONCE, Content, Deadline, Store};
 use crate::state::btree::{Tree, Value};
 use crate::stop::Stop;
-
-/// Maximum number of elements of a hash, set or list.
-pub const ELEMENTS_MAX: u32 = 65_536;
-/// Maximum number of elements that one union, intersection or difference looks at.
-pub const LOOKED_MAX: u64 = 4 * ELEMENTS_MAX as u64;
 
 /// A hash, set or list that is there.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +56,7 @@ pub(super) fn copy_elements(
                 from = Some(name.to_vec());
                 return Ok(false);
             }
+            store.look_bytes(value.len())?;
             let mut bytes = Vec::new();
             value.copy_to(store.view, &mut bytes)?;
             part.push((element(&new, name), bytes));
@@ -167,6 +163,7 @@ impl Store<'_, '_> {
         name: &[u8],
     ) -> Result<Option<Value<'_>>, KvError> {
         let Some(Collection { id, .. }) = collection else { return Ok(None) };
+        self.look(1)?;
         Ok(self.elements().get(self.view, &element(&id, name))?)
     }
 
@@ -280,6 +277,7 @@ impl Store<'_, '_> {
         name: &[u8],
     ) -> Result<Option<Vec<u8>>, KvError> {
         let Some(value) = self.element(self.collection(kind, key)?, name)? else { return Ok(None) };
+        self.look_bytes(value.len())?;
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;
         Ok(Some(bytes))

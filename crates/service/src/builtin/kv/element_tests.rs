@@ -301,3 +301,99 @@ fn what_is_drawn_is_spread() {
     let many = perform_at(&mut bench, 900, false, &names(Verb::Random, Container::Set, b"s", -100, &[]));
     assert_eq!(answers(&many).len(), 100);
 }
+
+/// A set of 65,536 names, and copies of it under these keys.
+fn full_sets(b: &mut Bench, copies: &[&[u8]]) {
+    let all: Vec<[u8; 3]> =
+        (0..ELEMENTS_MAX).map(|name| name.to_le_bytes()[..3].try_into().unwrap()).collect();
+    for part in all.chunks(8192) {
+        let part: Vec<&[u8]> = part.iter().map(|name| &name[..]).collect();
+        perform_at(b, 1, false, &names(Verb::Add, Container::Set, b"full", 0, &part));
+    }
+    for to in copies {
+        let mut copy = Vec::new();
+        Further::Copy { from: b"full", to, database: None, replace: false, remove: false }.encode(&mut copy);
+        assert_eq!(perform_at(b, 1, false, &copy), b"\x021");
+    }
+}
+
+/// L47: a pipeline of commands that look at many elements is done in several operations. A transaction of them is refused as
+/// a whole, and so is one command that names a large set again and again.
+#[test]
+fn l47_an_operation_looks_at_a_bounded_number_of_elements() {
+    let b = &mut Bench::new(100_000);
+    full_sets(b, &[b"a", b"b"]);
+    let common = names(Verb::CountCommon, Container::Set, b"full", 0, &[b"a", b"b"]);
+    let count = alloc::format!("\x02{ELEMENTS_MAX}").into_bytes();
+    assert_eq!(perform_at(b, 1, true, &common), count);
+    let mut put = Vec::new();
+    Operation::Put { key: b"x", value: b"1" }.encode(&mut put);
+    let mut pack = Vec::new();
+    let items = [&common[..], &put, &common, &common, &put];
+    Command::Many(Items::operations(items, &mut Vec::new())).encode(&mut pack);
+    let done = answers(&perform_at(b, 1, false, &pack));
+    assert_eq!(done, [count.clone(), alloc::vec![0], count.clone()]);
+    let all = |operations: &[&[u8]]| {
+        let mut all = Vec::new();
+        Further::All(All::new([], operations.iter().copied(), &mut Vec::new())).encode(&mut all);
+        all
+    };
+    let few = perform_at(b, 1, false, &all(&[&common, &common, &put]));
+    assert_eq!(answers(&few), [count.clone(), count, alloc::vec![0]]);
+    let too_many = [3, Failure::TooManyElements as u8];
+    let mut remove = Vec::new();
+    Operation::Del { key: b"x" }.encode(&mut remove);
+    let many = all(&[&remove, &common, &common, &common, &common, &common]);
+    assert_eq!(perform_at(b, 1, false, &many), too_many);
+    let mut get = Vec::new();
+    Operation::Get { key: b"x" }.encode(&mut get);
+    assert_eq!(perform_at(b, 1, true, &get), b"\x021", "nothing was done");
+    let (mut mark, mut buffer) = (Vec::new(), Vec::new());
+    Further::Mark(Items::keys([&b"full"[..]; 20], &mut buffer)).encode(&mut mark);
+    assert_eq!(perform_at(b, 1, true, &mark), too_many);
+}
+
+/// L47: keys that expire are counted up to a bound. Those that have expired and are there are removed a few at a time.
+#[test]
+fn l47_counting_looks_at_a_bounded_number_of_keys() {
+    let b = &mut Bench::new(100_000);
+    let keys = 2 * ELEMENTS_MAX;
+    for number in 0..keys {
+        let mut set = Vec::new();
+        let (key, life) = (&number.to_le_bytes()[..], Life::For(1000));
+        Further::Set { key, value: b"", condition: None, life, get: false }.encode(&mut set);
+        assert_eq!(perform_at(b, 1, false, &set), [0]);
+    }
+    let mut count = Vec::new();
+    Command::Count.encode(&mut count);
+    let text = |number: u32| alloc::format!("\x02{number}").into_bytes();
+    assert_eq!(answers(&perform_at(b, 1, false, &count))[..2], [text(keys), text(ELEMENTS_MAX)]);
+    assert_eq!(
+        answers(&perform_at(b, 2000, false, &count))[..2],
+        [text(keys - 4096 - ELEMENTS_MAX), text(0)]
+    );
+}
+
+/// L47: expired sets are removed a few at a time. A database is cleared whatever it has.
+#[test]
+fn l47_expired_sets_go_a_few_at_a_time() {
+    let b = &mut Bench::new(100_000);
+    let copies: [&[u8]; 9] = [b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"];
+    full_sets(b, &copies);
+    for key in copies {
+        let mut expire = Vec::new();
+        Command::Expire { key, ttl_ms: 5 }.encode(&mut expire);
+        assert_eq!(perform_at(b, 1, false, &expire), b"\x021");
+    }
+    let mut count = Vec::new();
+    Command::Count.encode(&mut count);
+    let pages =
+        |counted: &[u8]| -> u32 { core::str::from_utf8(&answers(counted)[2][1..]).unwrap().parse().unwrap() };
+    let before = pages(&perform_at(b, 1, false, &count));
+    let after = pages(&perform_at(b, 10, false, &count));
+    assert!((before / 3..2 * before / 3).contains(&after), "{before} pages, then {after}");
+    full_sets(b, &[]);
+    let mut clear = Vec::new();
+    Further::ClearOne.encode(&mut clear);
+    assert_eq!(perform_at(b, 1, false, &clear), [0]);
+}

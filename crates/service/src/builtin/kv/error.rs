@@ -22,7 +22,20 @@ const _: () = assert!(VALUE_BYTES_MAX + 2048 < OPERATION_BYTES_MAX);
 #[derive(Debug)]
 pub(super) enum KvError {
     Failure(Failure),
+    /// It looks at too many elements. A transaction fails as a whole then.
+    TooMuch,
     Stop(Stop),
+}
+
+impl KvError {
+    /// Returns why the operation fails, if it does not stop.
+    pub(super) fn failure(self) -> Result<Failure, Stop> {
+        match self {
+            Self::Failure(failure) => Ok(failure),
+            Self::TooMuch => Ok(Failure::TooManyElements),
+            Self::Stop(stop) => Err(stop),
+        }
+    }
 }
 
 impl From<Stop> for KvError {

@@ -338,6 +338,7 @@ fn mark(store: &Store<'_, '_>, keys: &Items<'_>) -> Result<[u8; MARK_BYTES], KvE
                 elements.clear();
                 elements.extend_from_slice(&so_far);
                 add(&mut elements, name);
+                store.look_bytes(value.len())?;
                 value.copy_to(store.view, &mut elements)?;
                 so_far = domains.message(&elements).0;
                 Ok(true)

@@ -67,6 +67,7 @@ impl List {
     /// Returns the value at a place.
     fn value(&self, store: &Store<'_, '_>, at: u32) -> Result<Vec<u8>, KvError> {
         let value = store.elements().get(store.view, &self.key(at))?.ok_or(Stop::Corrupt)?;
+        store.look_bytes(value.len())?;
         let mut bytes = Vec::new();
         value.copy_to(store.view, &mut bytes)?;
         Ok(bytes)
@@ -79,6 +80,7 @@ impl List {
 
     fn remove(&self, store: &mut Store<'_, '_>, places: Range<u32>) -> Result<(), KvError> {
         for at in places {
+            store.look(1)?;
             store.elements().remove(store.view, &self.key(at))?;
         }
         Ok(())
@@ -144,6 +146,7 @@ impl List {
         self.each(store, 0..self.len(), |at, value| {
             if value.len() == wanted.len() {
                 bytes.clear();
+                store.look_bytes(value.len())?;
                 value.copy_to(store.view, &mut bytes)?;
                 if bytes == wanted {
                     found.push(at);
@@ -158,6 +161,8 @@ impl List {
     fn copy(&self, store: &mut Store<'_, '_>, from: u64, to: u64) -> Result<(), KvError> {
         let mut bytes = Vec::new();
         let value = store.elements().get(store.view, &self.key_of(from))?.ok_or(Stop::Corrupt)?;
+        store.look(1)?;
+        store.look_bytes(value.len())?;
         value.copy_to(store.view, &mut bytes)?;
         store.elements().insert(store.view, &self.key_of(to), &bytes)?;
         Ok(())

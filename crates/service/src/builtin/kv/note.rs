@@ -6,6 +6,11 @@ use super::elements::Container;
 use crate::state::btree::Value;
 use crate::stop::Stop;
 
+/// Maximum number of elements of a hash, set or list.
+pub const ELEMENTS_MAX: u32 = 65_536;
+/// Maximum number of elements that one union, intersection or difference looks at.
+pub const LOOKED_MAX: u64 = 4 * ELEMENTS_MAX as u64;
+
 /// Bytes of a time.
 pub(super) const TIME_BYTES: usize = 8;
 /// The number that the elements of a hash, set or list have in common.

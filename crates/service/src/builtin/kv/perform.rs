@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 
 use quorate_wire::message::RESULT_BYTES_MAX;
 
-use super::collection::{Collection, ELEMENTS_MAX, LOOKED_MAX, add, remove};
+use super::collection::{Collection, add, remove};
 use super::decimal::Decimal;
 use super::elements::{Container, Elements, Verb};
 use super::error::{KvError, decimal, many, number, parse};
+use super::note::{ELEMENTS_MAX, LOOKED_MAX};
 use super::operation::{Answer, Failure};
 use super::store::Store;
 use crate::stop::Stop;
@@ -137,6 +138,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
         }
         chosen.into_iter().collect()
     };
+    store.look(u64::try_from(places.len()).unwrap_or(u64::MAX))?;
     let distinct: BTreeSet<u32> = places.iter().copied().collect();
     let is_shown = (true, elements.verb == Verb::RandomPairs);
     let (mut names, mut shown) = (Vec::new(), BTreeMap::new());

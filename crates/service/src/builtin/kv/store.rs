@@ -26,7 +26,7 @@ use core::cell::Cell;
 use super::elements::Container;
 use super::error::{KvError, VALUE_BYTES_MAX};
 use super::layout::{ELEMENTS_AT, TREES_BYTES, at, count_at, trees};
-use super::note::{Chance, ID_BYTES, Id, Note, Size, TIME_BYTES, element, joined, split};
+use super::note::{Chance, ID_BYTES, Id, LOOKED_MAX, Note, Size, TIME_BYTES, element, joined};
 use super::operation::Failure;
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
@@ -36,6 +36,11 @@ use crate::stop::Stop;
 
 /// Elements that are copied or removed at a time.
 pub(super) const AT_ONCE: usize = 1024;
+/// Maximum number of elements and keys that an execution looks at.
+pub const WORK_MAX: u64 = 4 * LOOKED_MAX;
+/// To copy this many bytes takes as long as to look at an element.
+const LOOK_BYTES: usize = 1024;
+
 /// The store as one execution sees it.
 #[derive(Debug)]
 pub(super) struct Store<'s, 'v> {
@@ -52,6 +57,10 @@ pub(super) struct Store<'s, 'v> {
     now_ns: u64,
     now_ms: u64,
     ordered: bool,
+    /// How many elements and keys it has looked at.
+    looked: Cell<u64>,
+    /// How many elements of expired keys it has removed.
+    reaped: Cell<u64>,
 }
 
 /// What a key is set to.
@@ -96,7 +105,25 @@ impl<'s, 'v> Store<'s, 'v> {
             now_ns: cx.time_ns,
             now_ms: cx.time_ns / 1_000_000,
             ordered: !cx.read_only,
+            looked: Cell::new(0),
+            reaped: Cell::new(0),
         }
+    }
+
+    /// Copies this many bytes of a value.
+    pub(super) fn look_bytes(&self, len: usize) -> Result<(), KvError> {
+        self.look(u64::try_from(len / LOOK_BYTES).unwrap_or(u64::MAX))
+    }
+
+    /// Looks at this many elements or keys. A bound on all of them keeps an execution from going on for long.
+    pub(super) fn look(&self, count: u64) -> Result<(), KvError> {
+        self.looked.set(self.looked.get().saturating_add(count));
+        if self.looked.get() > WORK_MAX { Err(KvError::TooMuch) } else { Ok(()) }
+    }
+
+    /// Sets how many were looked at. Returns how many it was.
+    pub(super) fn set_looked(&self, looked: u64) -> u64 {
+        self.looked.replace(looked)
     }
 
     /// Returns the agreed time, in nanoseconds.
@@ -134,6 +161,16 @@ impl<'s, 'v> Store<'s, 'v> {
         self.values.get(self.view, key)?.map_or(Err(Stop::Corrupt), Size::read)
     }
 
+    /// How many elements of expired keys it has removed.
+    pub(super) fn reaped(&self) -> &Cell<u64> {
+        &self.reaped
+    }
+
+    /// Returns the tree of the keys that expire, by time.
+    pub(super) fn by_time(&self) -> Tree {
+        self.by_time
+    }
+
     /// Returns the tree of the elements, whose keys begin with the number of a hash, set or list.
     pub(super) fn elements(&self) -> Tree {
         self.elements
@@ -149,6 +186,7 @@ impl<'s, 'v> Store<'s, 'v> {
         let mut cursor = self.elements.seek(self.view, &element(id, from))?;
         while let Some((key, value)) = cursor.next(self.view)? {
             let Some(name) = key.strip_prefix(&id[..]) else { break };
+            self.look(1)?;
             if !each(name, value)? {
                 break;
             }
@@ -214,6 +252,7 @@ impl<'s, 'v> Store<'s, 'v> {
     /// Returns the value of a key that has not expired, as bytes.
     pub(super) fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         let Some(value) = self.find(key)? else { return Ok(None) };
+        self.look_bytes(value.len())?;
         let mut bytes = Vec::new();
         value.copy_to(self.view, &mut bytes)?;
         Ok(Some(bytes))
@@ -298,39 +337,6 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(there.then_some(old))
     }
 
-    /// Removes keys whose time has come, at most `max`, the earliest first. Nobody can tell: they were
-    /// not there any more. An execution that is not ordered removes nothing.
-    pub(super) fn reap(&mut self, max: usize) -> Result<(), KvError> {
-        if !self.ordered || self.view.later(u32::try_from(max).unwrap_or(u32::MAX)) {
-            return Ok(());
-        }
-        for _ in 0..max {
-            let Some((at, key)) = self.next_deadline()? else { break };
-            if at > self.now_ms {
-                break;
-            }
-            self.remove(&key)?;
-        }
-        Ok(())
-    }
-
-    /// Returns how many keys there are, and how many of them expire.
-    pub(super) fn count(&self) -> Result<(u64, u64), KvError> {
-        let (mut keys, mut expiring) = (self.stored()?, 0_u64);
-        if !self.by_time.is_empty(self.view)? {
-            let mut cursor = self.by_time.first(self.view)?;
-            while let Some((key, _)) = cursor.next(self.view)? {
-                if split(key)?.0 > self.now_ms {
-                    self.needs_time()?;
-                    expiring += 1;
-                } else {
-                    keys = keys.saturating_sub(1);
-                }
-            }
-        }
-        Ok((keys, expiring))
-    }
-
     /// Returns how many pages the store takes.
     pub(super) fn pages(&self) -> Result<u32, Stop> {
         self.space.used(self.view)
@@ -358,6 +364,7 @@ impl<'s, 'v> Store<'s, 'v> {
         let mut cursor = self.values.seek(self.view, from)?;
         for _ in 0..count {
             let Some((key, _)) = cursor.next(self.view)? else { return Ok(None) };
+            self.look(1)?;
             let note = self.note(key)?;
             if !self.lives(note)? {
                 continue;
@@ -398,18 +405,8 @@ impl<'s, 'v> Store<'s, 'v> {
         Ok(())
     }
 
-    /// Returns the key that expires next, and when.
-    fn next_deadline(&self) -> Result<Option<(u64, Vec<u8>)>, Stop> {
-        if self.by_time.is_empty(self.view)? {
-            return Ok(None);
-        }
-        let Some((joined, _)) = self.by_time.first(self.view)?.next(self.view)? else { return Ok(None) };
-        let (at, key) = split(joined)?;
-        Ok(Some((at, key.to_vec())))
-    }
-
     /// The answer depends on the present time, which an execution that is not ordered does not know.
-    fn needs_time(&self) -> Result<(), KvError> {
+    pub(super) fn needs_time(&self) -> Result<(), KvError> {
         if self.ordered { Ok(()) } else { Err(KvError::Failure(Failure::NeedsOrder)) }
     }
 
@@ -451,6 +448,8 @@ impl<'s, 'v> Store<'s, 'v> {
             made.extend(Note::read(note)?.made);
         }
         for (_, id) in made {
+            // A database is cleared as a whole.
+            self.set_looked(0);
             self.remove_elements(&id)?;
         }
         let mut runs = Vec::new();
@@ -468,7 +467,7 @@ impl<'s, 'v> Store<'s, 'v> {
     }
 
     /// Returns how many keys are stored, those that have expired and were not removed yet included.
-    fn stored(&self) -> Result<u64, Stop> {
+    pub(super) fn stored(&self) -> Result<u64, Stop> {
         let bytes = self.view.page(0)?.get(count_at(self.database)..).ok_or(Stop::Corrupt)?;
         if self.database == 0 {
             let count = bytes.first_chunk().ok_or(Stop::Corrupt)?;
