@@ -10,11 +10,11 @@ use core::ops::Range;
 
 use quorate_wire::message::RESULT_BYTES_MAX;
 
-use super::collection::{Collection, ELEMENTS_MAX, settle};
+use super::collection::{Collection, settle};
 use super::elements::Container;
 use super::error::{KvError, VALUE_BYTES_MAX, decimal, many, number};
 use super::list::{ListCall, ListVerb};
-use super::note::element;
+use super::note::{ELEMENTS_MAX, element};
 use super::operation::{Answer, Failure};
 use super::store::Store;
 use crate::stop::Stop;
