@@ -170,35 +170,38 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l46_many_reads_in_one_datagram",
         &["L46"],
-        "A read takes 20 ms. One datagram brings 400 reads of a client, and others are served within a second (RO-7)",
+        "A read takes 5 ms. Two datagrams bring 800 reads of a client, and others are served within two seconds (RO-7)",
     )
     .sizes(&[4])
     .expects(&[Expect::Noted("served beside one lane"), Expect::Noted("served beside many lanes")])
     .views_max(|_| 0)
-    .with(|setup| Setup { clients: 3, inline: true, request_ns: 20 * MS, ..setup })
+    .with(|setup| Setup { clients: 3, inline: true, request_ns: 5 * MS, ..setup })
     .play(many_reads),
 ];
 
 /// Reads of one client in one datagram.
 const READS: u16 = 400;
 
-/// The reads are those of one lane, and then of as many lanes.
+/// The reads are those of one lane, and then of as many lanes. All of them take 4 s. A turn has one of them, so each message
+/// of others may wait for 5 ms.
 fn many_reads(stage: &mut Stage) -> Ended {
     let liar = liar(stage);
     stage.answer(0, 0, "put x 1", 5_000 * MS)?;
     let get = parse(stage, "get x");
     let mut t = 1_000;
     for (lanes, what) in [(1, "served beside one lane"), (READS, "served beside many lanes")] {
-        let mut datagram = Vec::new();
-        for read in 0..READS {
-            t += 1;
-            let forgery = Forgery::new(t, &get).lane(read % lanes).read_only();
-            datagram.extend_from_slice(&stage.world.forge(liar, &forgery));
+        for _ in 0..2 {
+            let mut datagram = Vec::new();
+            for read in 0..READS {
+                t += 1;
+                let forgery = Forgery::new(t, &get).lane(read % lanes).read_only();
+                datagram.extend_from_slice(&stage.world.forge(liar, &forgery));
+            }
+            stage.world.post_all(liar, &datagram.into());
         }
-        stage.world.post_all(liar, &datagram.into());
         stage.pass(MS)?;
         for text in ["put x 2", "get x"] {
-            let said = stage.answer(0, 0, text, 1_000 * MS)?;
+            let said = stage.answer(0, 0, text, 2_000 * MS)?;
             stage.require(said.starts_with("ok"), format!("{text}: {said}"))?;
         }
         stage.note(what);
@@ -251,7 +254,7 @@ fn reply_lost(stage: &mut Stage) -> Ended {
     stage.require(said == "ok 1", format!("get n: {said}"))?;
     // The lane is as good as any other.
     let said = stage.answer(C, 1, "incr n 1", 5_000 * MS)?;
-    stage.require(said == "2", format!("incr n: {said}"))
+    stage.require(said == "ok 2", format!("incr n: {said}"))
 }
 
 /// Client 1 may have one lane, and uses two. The backups have heard of the second one in the batch alone.
