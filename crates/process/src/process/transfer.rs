@@ -79,7 +79,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     self.install(now, watch);
                 }
                 Step::PageMissing { .. } | Step::Stalled => {
-                    self.step_core(now, Input::Unreadable, &[], watch)
+                    self.step_core(now, Input::Unreadable, &[], watch);
                 }
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());

@@ -317,8 +317,8 @@ mod tests {
         inbox.append(&mut records, Lsn(last));
     }
 
-    fn commits(job: Option<LogJob>, of: Option<u64>) -> bool {
-        matches!(job, Some(LogJob::Commit { last, .. }) if last == of.map(Lsn))
+    fn commits(job: Option<&LogJob>, of: Option<u64>) -> bool {
+        matches!(job, Some(LogJob::Commit { last, .. }) if *last == of.map(Lsn))
     }
 
     /// L54: records come all the time, and what followed the end of a rejoin is reported when that has been noted.
@@ -326,15 +326,15 @@ mod tests {
     fn l54_the_end_of_a_rejoin_is_noted_before_what_follows_it() {
         let mut inbox = LogInbox::default();
         append(&mut inbox, 1);
-        assert!(commits(inbox.next(false, false), Some(1)));
+        assert!(commits(inbox.next(false, false).as_ref(), Some(1)));
         append(&mut inbox, 2);
         inbox.set_state(LogState::Log, 0);
         append(&mut inbox, 3);
-        assert!(commits(inbox.next(false, false), None), "the log has to be complete");
+        assert!(commits(inbox.next(false, false).as_ref(), None), "the log has to be complete");
         append(&mut inbox, 4);
         let noted = LogJob::SetState { state: LogState::Log, starts_min: 0, last: Some(Lsn(3)) };
         assert_eq!(inbox.next(false, false), Some(noted));
-        assert!(commits(inbox.next(false, false), Some(4)));
+        assert!(commits(inbox.next(false, false).as_ref(), Some(4)));
     }
 
     /// L54: a state that is set again waits for the records from before, too.
@@ -343,10 +343,10 @@ mod tests {
         let mut inbox = LogInbox::default();
         append(&mut inbox, 1);
         inbox.set_state(LogState::None, 0);
-        assert!(commits(inbox.next(false, false), None));
+        assert!(commits(inbox.next(false, false).as_ref(), None));
         append(&mut inbox, 2);
         inbox.set_state(LogState::Log, 7);
-        assert!(commits(inbox.next(false, false), None));
+        assert!(commits(inbox.next(false, false).as_ref(), None));
         let noted = LogJob::SetState { state: LogState::Log, starts_min: 7, last: Some(Lsn(2)) };
         assert_eq!(inbox.next(false, false), Some(noted));
         assert_eq!(inbox.next(false, false), None);
@@ -359,6 +359,6 @@ mod tests {
         inbox.cut_log(SeqNum(8));
         append(&mut inbox, 1);
         assert_eq!(inbox.next(false, false), Some(LogJob::Cut(SeqNum(8))));
-        assert!(commits(inbox.next(false, false), Some(1)));
+        assert!(commits(inbox.next(false, false).as_ref(), Some(1)));
     }
 }

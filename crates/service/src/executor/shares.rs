@@ -90,7 +90,7 @@ fn l40_replicas_have_lanes_whatever_the_quota_of_clients() {
 #[test]
 fn l44_administrators_leave_room_for_replicas() {
     let person = Client { rights: Rights::Admin, key: [1; 32], address: None };
-    let founders: BTreeMap<u64, Client> = (1..=3).map(|admin| (admin, person.clone())).collect();
+    let founders: BTreeMap<u64, Client> = (1..=3).map(|admin| (admin, person)).collect();
     let mut executor = with(64, 64).governed(founders, 4); // 8 are reserved, 4 of them for replicas
     let mut taken = 0;
     for (admin, l) in (1..=3).flat_map(|admin| (0..28).map(move |l| (admin, l))) {

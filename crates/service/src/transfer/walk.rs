@@ -330,7 +330,7 @@ impl Walk {
             }
             partition.attempts += 1;
             let a_turn = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
-            if partition.attempts % a_turn == 0 {
+            if partition.attempts.is_multiple_of(a_turn) {
                 cx.steps.push(Step::Stalled);
             }
             // The one that kept silent is not asked this again while there are others.

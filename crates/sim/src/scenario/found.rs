@@ -394,7 +394,9 @@ fn fall_back(stage: &mut Stage) -> Ended {
     stage.pass(20 * MS)?;
     // r1 hands view 1 over. All follow, but the disk of r1 alone knows of it before the crash.
     let never = Pace { low_ns: 60_000 * MS, high_ns: 60_000 * MS };
-    back.iter().for_each(|h| stage.world.set_disk(*h, never));
+    for h in &back {
+        stage.world.set_disk(*h, never);
+    }
     stage.world.crash(h);
     stage.world.restart_later(h, 10 * MS);
     stage.until("all have left view 1", 5_000 * MS, |w| w.core_facts().all(|facts| facts.view.0 == 2))?;
