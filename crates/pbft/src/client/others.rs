@@ -85,8 +85,9 @@ impl Client {
         let named = (reply.timestamp, is_lost);
         let Some(used) = self.others.note(from, named, request.timestamp) else { return };
         self.next = used.newest.0.checked_add(1).and_then(|above| Some(self.next?.max(Timestamp(above))));
-        // A read leaves no trace, and what another operation has the place of can never be executed.
-        if request.path != Path::Ordered || used.for_another {
+        // A read leaves no trace, and what another operation has the place of can never be executed. What fell back may be a
+        // write that its caller took for a read.
+        if request.path == Path::ReadOnly || used.for_another {
             let Some(to) = self.take_timestamp() else { return };
             out.report(ClientMilestone::TimestampTaken { from: request.timestamp, to });
             return self.send_as(now, request, to, out);
