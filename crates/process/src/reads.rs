@@ -20,7 +20,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// A read begins. `clock` is looked at for the first one of a turn.
+    /// A read begins. Only the first one of a turn reads the clock.
     #[inline]
     pub(crate) fn begin(&mut self, clock: impl FnOnce() -> u64) {
         if self.began_ns.is_none() {

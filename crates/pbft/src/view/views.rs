@@ -206,13 +206,19 @@ mod tests {
 
     use super::*;
 
-    /// TM-3, A23: what the new view took over is executed without its primary, and is no progress.
-    #[test]
-    fn only_what_no_view_before_had_ordered_is_progress() {
+    /// A replica that has left view 0.
+    fn left_for_view_1() -> Views {
         let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
         let mut views = Views::new(&config);
         assert!(views.stop());
         views.leave_for(ViewNum(1), 0, End::TimedOut, 0);
+        views
+    }
+
+    /// TM-3, A23: what the new view took over is executed without its primary, and is no progress.
+    #[test]
+    fn only_what_no_view_before_had_ordered_is_progress() {
+        let mut views = left_for_view_1();
         views.note_executed(SeqNum(21));
         assert!(!views.progressed, "in no view");
         views.enter(ViewNum(1), SeqNum(20), 0);
@@ -225,10 +231,7 @@ mod tests {
     /// L53, TM-3: the timer for the NEW-VIEW of one view does not run for that of another.
     #[test]
     fn l53_each_new_view_has_a_timer_of_its_own() {
-        let config = Config::new(Cluster::tolerating(1).unwrap(), ClusterId([0; 32]));
-        let mut views = Views::new(&config);
-        assert!(views.stop());
-        views.leave_for(ViewNum(1), 0, End::TimedOut, 0);
+        let mut views = left_for_view_1();
         assert!(views.start_timer() && !views.start_timer() && views.waits_for_new_view());
         // A replica that rejoins follows the others.
         views.follow(ViewNum(2));

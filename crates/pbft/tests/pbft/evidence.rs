@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
 use crate::desk::{Desk, Did, MS, R0, R1, R2, R3, c, root};
+use quorate_pbft::Milestone;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::Recipient;
-use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::codec::Writer;
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
@@ -203,14 +203,7 @@ fn l7_a_restarted_backup_votes_for_what_its_new_view_chose() {
     before.frame(&proof);
     assert!(before.said(|m| matches!(m, Milestone::ViewEntered { .. })));
     assert_eq!(before.sent(Kind::Prepare), 0);
-    let resume = Resume::Restart(Restart {
-        incarnation: 2 << 20,
-        records: before.records.clone(),
-        checkpoint: (SeqNum(0), root(SeqNum(0))),
-        clients: vec![],
-        lives: vec![],
-    });
-    let mut desk = Desk::resumed(R2, resume, sync);
+    let mut desk = Desk::restarted(&before, R2, sync);
     assert_eq!(desk.replica.view(), ViewNum(1));
     assert_eq!(desk.sent(Kind::BodyFetch), 1);
     supply(&mut desk, R3, &batch);

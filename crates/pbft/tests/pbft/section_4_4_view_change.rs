@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test may panic")]
 
 use crate::desk::{Desk, R0, R1, R2, R3, c, root};
+use quorate_pbft::Milestone;
 use quorate_pbft::config::Durability;
 use quorate_pbft::step::{Input, Recipient, Reject};
-use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
@@ -282,14 +282,7 @@ fn restarted_in_view_1(named: [ReplicaId; 3]) -> Desk {
     };
     let frame = before.new_view(R1, &new_view);
     before.frame(&frame);
-    let resume = Resume::Restart(Restart {
-        incarnation: 2 << 20,
-        records: before.records.clone(),
-        checkpoint: (SeqNum(0), root(SeqNum(0))),
-        clients: vec![],
-        lives: vec![],
-    });
-    let desk = Desk::resumed(R2, resume, change);
+    let desk = Desk::restarted(&before, R2, change);
     assert!(desk.replica.state().normal && desk.replica.view() == ViewNum(1));
     desk
 }

@@ -329,8 +329,8 @@ impl Walk {
                 continue;
             }
             partition.attempts += 1;
-            let a_turn = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
-            if partition.attempts.is_multiple_of(a_turn) {
+            let reported_at = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
+            if partition.attempts.is_multiple_of(reported_at) {
                 cx.steps.push(Step::Stalled);
             }
             // The one that kept silent is not asked this again while there are others.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use quorate_pbft::step::{
     Action, Actions, CachedReply, Form, Input, Milestone, Now, ReadResult, Recipient, Reject, Timer,
 };
-use quorate_pbft::{Config, Replica, Resume};
+use quorate_pbft::{Config, Replica, Restart, Resume};
 use quorate_wire::Admitted;
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
@@ -104,6 +104,18 @@ impl Desk {
     /// One of four that starts from what its disk gives back.
     pub fn resumed(id: ReplicaId, resume: Resume, change: impl FnOnce(&mut Config)) -> Self {
         Self::make(id, 4, 1, resume, change)
+    }
+
+    /// One of four that has recorded what `before` has, and starts a second time before its first checkpoint.
+    pub fn restarted(before: &Self, id: ReplicaId, change: impl FnOnce(&mut Config)) -> Self {
+        let resume = Resume::Restart(Restart {
+            incarnation: 2 << 20,
+            records: before.records.clone(),
+            checkpoint: (SeqNum(0), root(SeqNum(0))),
+            clients: vec![],
+            lives: vec![],
+        });
+        Self::resumed(id, resume, change)
     }
 
     /// One of four at its first start that does not know the digest of its initial state yet.
