@@ -267,7 +267,8 @@ impl Lanes {
     pub(crate) fn find(&self, state: &View<'_>, client: ClientId) -> Result<Option<Lane>, Stop> {
         let Some(slot) = self.index.get(client.0) else { return Ok(None) };
         let (page, at) = self.layout.place(slot);
-        Ok(decode(state.page(page)?, at, slot))
+        // In the committed state, the slot may still be another lane's: the index is that of the running batch.
+        Ok(decode(state.page(page)?, at, slot).filter(|lane| lane.client == client))
     }
 
     /// Records the reply to a client's newest request. The caller has seen that the lane is there or

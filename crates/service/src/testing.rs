@@ -100,6 +100,14 @@ impl Bench {
         operation(&mut View::on_cells(base, &below, run, &self.zeros, (0, self.pages)))
     }
 
+    /// Returns every page that is not empty.
+    pub(crate) fn content(&self) -> Vec<(u32, Vec<u8>)> {
+        let first = self.store.next(0);
+        core::iter::successors(first, |page| self.store.next(page + 1))
+            .map(|page| (page, self.store.get(page).unwrap().unwrap().to_vec()))
+            .collect()
+    }
+
     /// Flips a bit of a written page.
     pub(crate) fn damage(&mut self, random: &mut Xorshift) {
         let from = u32::try_from(random.below(60)).unwrap();

@@ -392,6 +392,26 @@ fn b37_a_client_too_many_is_refused() {
     assert_eq!(clients, [(client(1), Timestamp(2)), (client(2), Timestamp(1)), (client(3), Timestamp(1))]);
 }
 
+/// L78, RP-2: a tentative batch gives the place of an unused lane to another one. Until the batch has committed, the
+/// committed state has the old lane's reply there, which is no reply to the new lane.
+#[test]
+fn l78_a_lane_never_gets_the_reply_of_the_lane_before_it() {
+    const MINUTE: u64 = 60_000_000_000;
+    let mut executor = Executor::new(Kv, domains(), Options { clients_max: 4, lanes_max: 4, ..options() });
+    let at = |executor: &mut Executor<Kv>, client, time_ns, tentative| {
+        let (seq, operation) = (executor.last_executed().next(), incr(b"x", 1));
+        let batch = batch(&[(client, 1, &operation[..])], time_ns);
+        let mut replies = Replies::new();
+        executor.execute(seq, &batch, tentative, &mut replies).unwrap();
+        replies.iter().next().unwrap().outcome
+    };
+    let is_full = (0..5).any(|lane| at(&mut executor, client(lane), 1, false) == ReplyOutcome::Refused);
+    assert!(is_full);
+    let newcomer = client(99);
+    assert_eq!(at(&mut executor, newcomer, 2 * MINUTE, true), ReplyOutcome::Executed);
+    assert_eq!(executor.cached(newcomer).unwrap().and_then(|cached| cached.result), None);
+}
+
 /// I18, TE-6: what is not committed is in no checkpoint.
 #[test]
 #[should_panic(expected = "I18")]

@@ -41,6 +41,7 @@ pub(super) fn copy_elements(
     (from, to, deadline): (&[u8], (u8, &[u8]), Deadline),
     is_moved: bool,
 ) -> Result<(), KvError> {
+    store.check(to.1, &[])?;
     let size = store.size_of(from)?;
     if is_moved {
         // The elements go with their number.

@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{Bench, Xorshift};
 
 /// The encoding of an operation with these items.
-fn call(verb: ListVerb, key: &[u8], number: i64, items: &[&[u8]]) -> Vec<u8> {
+pub(super) fn call(verb: ListVerb, key: &[u8], number: i64, items: &[&[u8]]) -> Vec<u8> {
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     let items = if items.is_empty() { Items::none() } else { Items::operations(items, &mut buffer) };
     ListCall { verb, key, number, items }.encode(&mut out);

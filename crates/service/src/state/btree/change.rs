@@ -4,7 +4,8 @@ use crate::state::btree::node::{
     self, Cell, HEAD_BYTES, INNER_CELL_BYTES, LARGE, Node, NodeKind, SLOT_BYTES,
 };
 use crate::state::btree::{
-    DESCRIPTION_BYTES_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value, cell_bytes_max,
+    DESCRIPTION_BYTES_MAX, HEIGHT_MAX, KEY_BYTES_MAX, Large, Path, RUN_BYTES, RUNS_MAX, Tree, Value,
+    cell_bytes_max,
 };
 use crate::state::space::{PageRun, StoreError, pair_bytes};
 use crate::state::view::View;
@@ -116,7 +117,7 @@ impl Tree {
         Ok(found.is_ok())
     }
 
-    /// Checks before anything is changed that a split all the way up will find its pages.
+    /// Checks before anything is changed that a split all the way up will find its pages, and a level for a new root.
     fn check_room(
         &self,
         view: &View<'_>,
@@ -132,7 +133,8 @@ impl Tree {
         };
         let fits = node.used()? + cell.len() + SLOT_BYTES <= view.page_bytes() - HEAD_BYTES + freed;
         let needed = u32::try_from(height + 1).unwrap_or(u32::MAX);
-        if fits || self.space.free_pages(view)? >= needed { Ok(()) } else { Err(StoreError::Full) }
+        let may_split = height < HEIGHT_MAX && self.space.free_pages(view)? >= needed;
+        if fits || may_split { Ok(()) } else { Err(StoreError::Full) }
     }
 
     /// Inserts a cell into a node, splitting it and those above it as needed.

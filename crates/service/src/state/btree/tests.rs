@@ -261,3 +261,34 @@ fn b21_a_damaged_tree_is_survived() {
     }
     assert!(errors > 100, "{errors}");
 }
+
+/// L76: a tree that has all its levels is full. It does not grow by one more, after which nobody could read it.
+#[test]
+fn l76_a_tree_with_all_its_levels_is_full() {
+    Bench::new(PAGES).run(|view| {
+        let tree = tree(view);
+        tree.insert(view, b"0", b"").unwrap();
+        let (mut root, _) = tree.root(view).unwrap();
+        // Inner nodes without separators, as merges leave them at the worst, have one child each.
+        for height in 2..=HEIGHT_MAX {
+            let page = tree.space.allocate(view).unwrap();
+            node::init(view.page_mut(page).unwrap(), NodeKind::Inner, root);
+            tree.set_root(view, page, height).unwrap();
+            root = page;
+        }
+        let mut model: Model = [(b"0".to_vec(), Vec::new())].into();
+        loop {
+            let key = format!("{:079}", model.len()).into_bytes();
+            match tree.insert(view, &key, b"") {
+                Ok(_) => assert_eq!(model.insert(key, Vec::new()), None),
+                Err(StoreError::Full) => break,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        assert!((3..20).contains(&model.len()), "{} keys fit a page", model.len());
+        for key in model.keys() {
+            assert!(tree.get(view, key).unwrap().is_some());
+        }
+        assert!(model.keys().all(|key| tree.remove(view, key).unwrap()));
+    });
+}
