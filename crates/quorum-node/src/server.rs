@@ -20,11 +20,12 @@ use crate::drive::{Drive, Sink};
 use crate::evidence::Kept;
 use crate::lie::{Falsifier, Lie, Seen};
 use crate::link::{Carried, Carrier, LONG_ABOVE, Letter, Link};
-use crate::note::{Note, State};
+use crate::note::Note;
 use crate::store::{Durability, Opened, Owner, Store};
 use crate::suspicion::{SuspicionTable, Wrong};
 use crate::watchers::Watchers;
 
+mod notes;
 #[cfg(test)]
 mod tests;
 
@@ -78,7 +79,7 @@ impl Sink for Around {
     }
 
     fn persist(&mut self, process: &dyn Process, object: ObjectId) {
-        self.store.put(object, |out| _ = process.save(&object, out));
+        self.store.put(object);
         if self.pushes
             && let Some(version) = process.held(&object)
         {
@@ -309,7 +310,7 @@ impl Server {
         let now_ns = clock.mono_ns();
         self.around.now_ns = now_ns;
         if came {
-            self.take_letters(now_ns);
+            self.take_letters(now_ns)?;
             // Who waits for the disk takes others along. The wait that follows ends at once if there is more.
             if self.was_lost || self.around.store.has_batch() {
                 self.burst(now_ns)?;
@@ -339,7 +340,7 @@ impl Server {
         let mut burst = 0;
         while burst < BURST_MAX && self.link.poll(now_ns).map_err(|error| failed(&error))? {
             burst += 1;
-            self.take_letters(now_ns);
+            self.take_letters(now_ns)?;
             // An answer that promises nothing new does not wait for what else has come.
             if !self.was_lost && !self.around.store.has_batch() {
                 self.answer();
@@ -350,13 +351,24 @@ impl Server {
     }
 
     #[inline]
-    fn take_letters(&mut self, now_ns: u64) {
+    fn take_letters(&mut self, now_ns: u64) -> Result<(), NodeError> {
         while let Some((from, letter)) = self.link.next() {
             match letter {
                 Letter::Message(message) => self.take(now_ns, from, &message),
                 Letter::Note(note) => self.note(now_ns, from, &note),
             }
+            if self.around.store.has_much() {
+                self.commit()?;
+            }
         }
+        Ok(())
+    }
+
+    /// Makes durable what was persisted.
+    #[inline]
+    fn commit(&mut self) -> Result<(), NodeError> {
+        let process = self.drive.process();
+        self.around.store.commit(|object, out| _ = process.save(object, out))
     }
 
     #[inline]
@@ -368,16 +380,8 @@ impl Server {
             return;
         }
         let store = &self.around.store;
-        let mut grows = 0;
-        if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } =
-            &message.body
-        {
-            grows = store.grows_by(message.object, value.len());
-        } else if let Body::Copies { items, .. } = &message.body {
-            // What a peer sends for a repair.
-            grows = items.iter().map(|item| store.grows_by(item.object, item.value.len())).sum();
-        }
-        if grows > 0 && store.live_bytes() + grows > self.state_bytes_max {
+        let grows = values(message).map(|(object, bytes)| store.grows_by(object, bytes)).sum();
+        if !store.has_room(grows, self.state_bytes_max) {
             return self.around.rejected(from, Reject::Full);
         }
         if let Some(lie) = &mut self.around.lie {
@@ -389,77 +393,17 @@ impl Server {
             }
         }
         self.drive.step(now_ns, Input::Message { from, message }, &mut self.around);
-    }
-
-    fn note(&mut self, now_ns: u64, from: Principal, note: &Note) {
-        let Principal::Client(_) = from else { return };
-        match *note {
-            Note::Watch(object) => {
-                let may = self.around.pushes && self.drive.process().may_read(from, &object);
-                if !may || !self.around.watchers.watch(from, object, now_ns) {
-                    self.around.refused += 1;
-                }
-            }
-            Note::Unwatch(object) => self.around.watchers.unwatch(from, object),
-            Note::Fetch(object, version) if self.drive.process().may_read(from, &object) => {
-                let found = self
-                    .around
-                    .forwarded
-                    .iter()
-                    .find(|(about, other, _)| (*about, *other) == (object, version));
-                if let Some((.., value)) = found {
-                    let note = Note::Fetched(object, version, Arc::clone(value));
-                    self.around.notes.push((from, note));
-                }
-            }
-            Note::Probe(number) => {
-                let state = self.state(now_ns);
-                self.around.notes.push((from, Note::State(number, state)));
-            }
-            Note::Suspect(said) if self.settings.thresholds.contains(said.server) => {
-                self.around.suspicions.told(now_ns, from, said);
-            }
-            Note::AskEvidence(first) => {
-                let (total, part) = self.around.evidence.part(first);
-                self.around.notes.push((from, Note::Evidence(first, total, part)));
-            }
-            Note::Suspect(_)
-            | Note::Fetch(..)
-            | Note::News(..)
-            | Note::Forwarded(..)
-            | Note::Fetched(..)
-            | Note::Evidence(..)
-            | Note::State(..) => {
-                self.around.refused += 1;
-            }
-        }
-    }
-
-    fn state(&mut self, now_ns: u64) -> State {
-        let suspicions = self.around.suspicions.list(now_ns).into();
-        let carried = self.link.carried();
-        let store = &self.around.store;
-        State {
-            up_ms: now_ns / 1_000_000,
-            // Not those that were only asked for.
-            objects: u64::try_from(store.objects()).unwrap_or(u64::MAX),
-            bytes: u64::try_from(store.live_bytes()).unwrap_or(u64::MAX),
-            log_bytes: store.log_bytes(),
-            taken: carried.taken(),
-            refused: carried.refused().values().sum::<u64>() + self.around.refused,
-            watchers: self.around.watchers.len(),
-            lost: !self.is_repaired(),
-            repaired: store.past() != Past::Whole,
-            suspicions,
+        for (object, bytes) in values(message) {
+            self.around.store.note_value(object, bytes);
         }
     }
 
     /// Makes durable what was persisted, and then sends what promises it.
     #[inline]
     fn settle(&mut self, now_ns: u64) -> Result<(), NodeError> {
+        self.commit()?;
         let Self { around, drive, .. } = self;
         around.evidence.take(drive.take_accusations());
-        around.store.commit()?;
         if self.was_lost && drive.process().is_repaired() {
             self.was_lost = false;
             around.store.note_repaired()?;
@@ -485,6 +429,20 @@ impl Server {
             link.note(to, &note);
         }
     }
+}
+
+/// Returns the objects whose values a message brings, each with the length of its value.
+fn values(message: &Message) -> impl Iterator<Item = (ObjectId, usize)> {
+    let (mut own, mut copies) = (None, None);
+    if let Body::Store { value, .. } | Body::Fstore { value, .. } | Body::Write { value, .. } = &message.body
+    {
+        own = Some((message.object, value.len()));
+    } else if let Body::Copies { items, .. } = &message.body {
+        // What a peer sends for a repair.
+        copies = Some(items);
+    }
+    let copies = copies.into_iter().flat_map(|items| items.iter());
+    own.into_iter().chain(copies.map(|item| (item.object, item.value.len())))
 }
 
 fn failed(error: &std::io::Error) -> NodeError {

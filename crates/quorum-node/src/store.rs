@@ -36,7 +36,7 @@ pub enum Durability {
     Memory,
 }
 
-/// Bytes of one batch while a log is written again.
+/// Bytes from which on a batch is written.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// A server's disk.
@@ -48,12 +48,27 @@ pub struct Store {
     past: Past,
     generation: u64,
     log: Option<StoreLog>,
-    /// Objects with the bytes of what is kept of each.
-    live: BTreeMap<ObjectId, usize>,
+    /// What is kept of each object.
+    live: BTreeMap<ObjectId, Kept>,
     live_bytes: usize,
-    /// The body of the next batch.
+    /// Objects that have changed since the last batch, each once.
+    changed: Vec<ObjectId>,
+    /// The bytes that they had before.
+    changed_bytes: usize,
+    /// How many more they have at most.
+    growth: usize,
+    /// The body of a batch.
     batch: Vec<u8>,
     log_bytes_max: usize,
+}
+
+/// What is kept of an object.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    bytes: usize,
+    /// How many more it has at most since it has changed.
+    growth: usize,
+    is_changed: bool,
 }
 
 /// What a store was opened with.
@@ -123,6 +138,19 @@ fn write_meta(place: &Path, owner: Owner, past: Past, generation: u64) -> Result
     write().map_err(|error| unwritable(&path, &error))
 }
 
+/// Appends what is kept of an object to a batch. Returns its length.
+fn put_object(batch: &mut Vec<u8>, object: &ObjectId, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> usize {
+    batch.extend_from_slice(&object.0);
+    let at = batch.len();
+    batch.extend_from_slice(&[0; 4]);
+    saved(object, batch);
+    let len = batch.len() - at - 4;
+    if let Some(place) = batch.get_mut(at..at + 4) {
+        place.copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    len
+}
+
 /// Reads `meta`. None: it is missing, damaged, or of another owner.
 fn read_meta(place: &Path, owner: Owner) -> Option<(Past, u64)> {
     let text = fs::read_to_string(place.join("meta")).ok()?;
@@ -159,6 +187,9 @@ impl Store {
             log: None,
             live: BTreeMap::new(),
             live_bytes: 0,
+            changed: Vec::new(),
+            changed_bytes: 0,
+            growth: 0,
             batch: Vec::new(),
             log_bytes_max,
         };
@@ -182,7 +213,7 @@ impl Store {
             store.generation = generation;
         }
         for (object, saved) in &objects {
-            store.live.insert(*object, saved.len());
+            store.live.insert(*object, Kept { bytes: saved.len(), ..Kept::default() });
             store.live_bytes += saved.len();
         }
         store.past = past;
@@ -224,9 +255,23 @@ impl Store {
         self.live_bytes
     }
 
+    /// Says whether that many more bytes may be kept.
+    pub fn has_room(&self, bytes: usize, max: usize) -> bool {
+        bytes == 0 || self.live_bytes + self.growth + bytes <= max
+    }
+
+    /// Notes that an object, if it has changed, has a value of this length. The next batch knows better.
+    pub fn note_value(&mut self, object: ObjectId, bytes: usize) {
+        if let Some(kept) = self.live.get_mut(&object).filter(|kept| kept.is_changed) {
+            let growth = bytes.saturating_sub(kept.bytes).max(kept.growth);
+            self.growth += growth - kept.growth;
+            kept.growth = growth;
+        }
+    }
+
     /// Returns how many bytes more are kept if an object has a value of this length.
     pub fn grows_by(&self, object: ObjectId, bytes: usize) -> usize {
-        bytes.saturating_sub(self.live.get(&object).copied().unwrap_or(0))
+        bytes.saturating_sub(self.live.get(&object).map_or(0, |kept| kept.bytes + kept.growth))
     }
 
     /// Returns the bytes of the log.
@@ -234,46 +279,64 @@ impl Store {
         self.log.as_ref().map_or(0, StoreLog::bytes)
     }
 
-    /// Puts what is to be kept of an object into the next batch.
+    /// Notes that an object has changed: the next batch has what is then to be kept of it, once. So a client that changes an
+    /// object with a long value many times in one turn does not make as many copies of the value.
     #[inline]
-    pub fn put(&mut self, object: ObjectId, save: impl FnOnce(&mut Vec<u8>)) {
-        let batch = &mut self.batch;
-        batch.extend_from_slice(&object.0);
-        let at = batch.len();
-        batch.extend_from_slice(&[0; 4]);
-        save(batch);
-        let len = batch.len() - at - 4;
-        if let Some(place) = batch.get_mut(at..at + 4) {
-            place.copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-        }
-        let before = self.live.insert(object, len).unwrap_or(0);
-        self.live_bytes = self.live_bytes + len - before;
-        if self.durability == Durability::Memory {
-            self.batch.clear();
+    pub fn put(&mut self, object: ObjectId) {
+        let kept = self.live.entry(object).or_default();
+        if !kept.is_changed {
+            kept.is_changed = true;
+            self.changed.push(object);
+            self.changed_bytes += kept.bytes;
         }
     }
 
     /// Says whether something waits to be made durable. What was persisted in memory alone does not.
     #[inline]
     pub fn has_batch(&self) -> bool {
-        !self.batch.is_empty()
+        !self.changed.is_empty() && self.durability != Durability::Memory
     }
 
-    /// Makes the batch durable, as far as is asked for.
+    /// Says whether so much has changed that it is written before anything else is taken.
+    #[inline]
+    pub fn has_much(&self) -> bool {
+        self.changed_bytes + self.growth >= BATCH_BYTES
+    }
+
+    /// Makes the objects that have changed durable, as far as is asked for.
     ///
     /// # Errors
     ///
     /// The disk has failed: nothing more may be promised.
     #[inline]
-    pub fn commit(&mut self) -> Result<(), NodeError> {
-        if self.batch.is_empty() { Ok(()) } else { self.write() }
+    pub fn commit(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), NodeError> {
+        self.growth = 0;
+        if self.changed.is_empty() { Ok(()) } else { self.write(saved) }
     }
 
-    fn write(&mut self) -> Result<(), NodeError> {
+    fn write(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), NodeError> {
+        let mut changed = core::mem::take(&mut self.changed);
+        self.changed_bytes = 0;
+        for object in changed.drain(..) {
+            let len = put_object(&mut self.batch, &object, &saved);
+            let kept = self.live.entry(object).or_default();
+            self.live_bytes = self.live_bytes + len - kept.bytes;
+            *kept = Kept { bytes: len, ..Kept::default() };
+            if self.batch.len() > BATCH_BYTES {
+                self.append()?;
+            }
+        }
+        self.changed = changed;
+        if self.batch.is_empty() { Ok(()) } else { self.append() }
+    }
+
+    fn append(&mut self) -> Result<(), NodeError> {
         let sync = self.durability == Durability::Sync;
         let path = self.log_path(self.generation);
-        let Some(log) = &mut self.log else { return Ok(()) };
-        let written = log.append(&self.batch, sync);
+        let written = match &mut self.log {
+            Some(log) if self.durability != Durability::Memory => log.append(&self.batch, sync),
+            _ => Ok(()),
+        };
         self.batch.clear();
         if self.batch.capacity() > 2 * BATCH_BYTES {
             self.batch = Vec::new();
@@ -293,21 +356,14 @@ impl Store {
     ///
     /// The disk cannot be written; the log that there was is still in use.
     pub fn renew(&mut self, saved: impl Fn(&ObjectId, &mut Vec<u8>)) -> Result<(), NodeError> {
-        self.commit()?;
+        self.commit(&saved)?;
         let (before, next) = (self.generation, self.generation + 1);
         let path = self.log_path(next);
         let failed = |error: io::Error| unwritable(&path, &error);
         let mut log = StoreLog::create(&path, self.owner, next).map_err(failed)?;
         let mut batch = Vec::new();
         for object in self.live.keys() {
-            batch.extend_from_slice(&object.0);
-            let at = batch.len();
-            batch.extend_from_slice(&[0; 4]);
-            saved(object, &mut batch);
-            let len = u32::try_from(batch.len() - at - 4).unwrap_or(u32::MAX);
-            if let Some(place) = batch.get_mut(at..at + 4) {
-                place.copy_from_slice(&len.to_le_bytes());
-            }
+            put_object(&mut batch, object, &saved);
             if batch.len() > BATCH_BYTES {
                 log.append(&batch, false).map_err(failed)?;
                 batch.clear();
@@ -325,13 +381,12 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that the server holds again what it promised.
+    /// Notes that the server holds again what it promised: all of that is committed.
     ///
     /// # Errors
     ///
     /// The disk cannot be written.
     pub fn note_repaired(&mut self) -> Result<(), NodeError> {
-        self.commit()?;
         self.past = Past::Repaired;
         if self.durability != Durability::Sync {
             return Ok(());
@@ -339,13 +394,12 @@ impl Store {
         write_meta(&self.dir, self.owner, self.past, self.generation)
     }
 
-    /// Ends in order: what was written without waiting is durable from here on.
+    /// Ends in order: what was committed without waiting is durable from here on.
     ///
     /// # Errors
     ///
     /// The disk cannot be written.
     pub fn close(mut self) -> Result<(), NodeError> {
-        self.commit()?;
         let path = self.log_path(self.generation);
         match (&mut self.log, self.durability) {
             (Some(log), Durability::Sync | Durability::Async) => {

@@ -139,7 +139,7 @@ fn the_bytes_of_a_server_are_bounded() {
     let send = |server: &mut Server, number: u64, val: u64| {
         let message = Message { object: object(number), body: store(val, 64 << 10) };
         server.take(1, client_identity(0), &message);
-        server.around.store.commit().unwrap();
+        server.commit().unwrap();
     };
     (0..100).for_each(|number| send(&mut server, number, 1));
     let full = server.around.store.live_bytes();
@@ -173,7 +173,7 @@ fn the_copies_of_a_repair_are_bounded() {
             let body = Body::Copies { items: items.clone().into(), more: true };
             server.take(1, ReplicaId(peer).into(), &Message { object: ObjectId([0; 32]), body });
         }
-        server.around.store.commit().unwrap();
+        server.commit().unwrap();
         assert_eq!(server.drive.process().objects(), taken, "{count} copies");
     }
     assert_eq!(server.around.rejects[&Reject::Full], 2);
@@ -194,4 +194,23 @@ fn forwarded_values_are_bounded() {
     }
     assert_eq!(server.around.forwarded.len(), FORWARDED_MAX);
     assert_eq!(server.around.forwarded.back().map(|(_, version, _)| version.val), Some(99));
+}
+
+/// Q7: a client changes a key with a long value many times in one turn. The server writes the key once, and keeps no copy
+/// of the value for each change.
+#[test]
+fn q7_a_key_is_written_once_in_a_turn() {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let dir = made("once", [127, 97, high, low.max(1)], Config::new(Protocol::MinimalC));
+    let mut server = open(&dir);
+    server.turn(1).unwrap();
+    let object = ObjectId::new(b"", b"key");
+    for val in 1..100 {
+        let message = Message { object, body: store(val, 64 << 10) };
+        server.take(1, client_identity(0), &message);
+    }
+    assert_eq!(server.drive.process().held(&object).unwrap().val, 99);
+    server.commit().unwrap();
+    let bytes = server.around.store.log_bytes();
+    assert!((64 << 10..128 << 10).contains(&bytes), "{bytes}");
 }

@@ -40,9 +40,9 @@ fn open(dir: &TempDir, durability: Durability) -> (Opened, Held) {
 }
 
 fn put(store: &mut Store, held: &mut Held, number: u8, saved: &[u8]) {
-    store.put(object(number), |out| out.extend_from_slice(saved));
     held.insert(object(number), saved.to_vec());
-    store.commit().unwrap();
+    store.put(object(number));
+    store.commit(|object, out| out.extend_from_slice(&held[object])).unwrap();
 }
 
 /// What was committed is there after a restart at any moment; the last of each object counts.
@@ -94,8 +94,8 @@ fn a_batch_that_was_cut_off_was_promised_to_nobody() {
     let mut store = opened.store;
     put(&mut store, &mut held, 1, b"first");
     let before = store.log_bytes();
-    store.put(object(2), |out| out.extend_from_slice(b"second"));
-    store.commit().unwrap();
+    store.put(object(2));
+    store.commit(|_, out| out.extend_from_slice(b"second")).unwrap();
     drop(store);
     let path = dir.0.join("state/log.1");
     let whole = fs::read(&path).unwrap();
@@ -201,4 +201,32 @@ fn who_does_not_wait_for_the_disk_loses_it_when_killed() {
     opened.store.close().unwrap();
     let (opened, read) = open(&dir, Durability::Memory);
     assert_eq!((opened.past, read.len()), (Past::Lost, 0));
+}
+
+/// Q7: changes of many objects are written before they take much memory, in batches that are each made durable.
+#[test]
+fn q7_many_changes_are_written_in_parts() {
+    const LONG: usize = 1 << 20;
+    let dir = TempDir::new("parts");
+    create(&dir.0, OWNER).unwrap();
+    let (opened, _) = open(&dir, Durability::Sync);
+    let mut store = opened.store;
+    let saved = |object: &ObjectId, out: &mut Vec<u8>| out.resize(out.len() + LONG, object.0[0]);
+    let mut number = 0;
+    while !store.has_much() {
+        store.put(object(number));
+        store.note_value(object(number), LONG);
+        number += 1;
+    }
+    assert!((2..10).contains(&number), "{number} objects wait");
+    store.commit(saved).unwrap();
+    assert_eq!(store.live_bytes(), usize::from(number) << 20);
+    // Each has its long value now, and changes again.
+    (0..number).for_each(|number| store.put(object(number)));
+    assert!(store.has_much());
+    store.commit(saved).unwrap();
+    assert!(store.batch.capacity() < 16 << 20);
+    drop(store);
+    let read = Store::open(&dir.0, OWNER, Durability::Sync, 4096).unwrap();
+    assert_eq!((read.past, read.objects.len()), (Past::Whole, usize::from(number)));
 }
