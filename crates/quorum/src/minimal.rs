@@ -10,6 +10,7 @@
 //! | a server: store, forward, acknowledge | [`server`] |
 //! | a store, and its acknowledgement | [`store`] |
 //! | listeners of an object | [`listeners`] |
+//! | objects that are read and not written | [`unwritten`] |
 //! | relays between servers (§5) | [`relay`] |
 //! | write-backs of clients that may not write (§4) | [`claims`] |
 
@@ -20,3 +21,4 @@ pub(crate) mod read;
 pub(crate) mod relay;
 pub(crate) mod server;
 pub(crate) mod store;
+pub(crate) mod unwritten;

@@ -278,9 +278,44 @@ fn the_tables_of_a_server_are_bounded() {
         let read = Body::Read { rid, attempt: 0 };
         let actions = ask(&mut server, &cluster, reader, ObjectId([0; 32]), read.clone());
         assert_eq!(answers(&actions) > 0, client <= 3, "client {client}");
-        // Another object that does not exist cannot be made by reading either.
-        assert_eq!(answers(&ask(&mut server, &cluster, reader, ObjectId([99; 32]), read)), 0);
+        // An object that nobody has written is read all the same.
+        let actions = ask(&mut server, &cluster, reader, ObjectId([99; 32]), read);
+        assert_eq!(answers(&actions) > 0, client <= 3, "client {client}");
     }
+}
+
+/// Q8: a client that may only read asks for any number of objects that nobody has written. The server keeps a bounded
+/// number of them, none for longer than the lease, and writers find room for as many objects as before.
+#[test]
+fn q8_a_reader_leaves_room_for_writers() {
+    let (mut server, cluster) = server(Protocol::MinimalC);
+    let reader = Principal::Client(ClientId::new(2, 0));
+    let object = |number: u64| ObjectId::new(b"", &number.to_le_bytes());
+    let rid = Rid { incarnation: 1, counter: 1 };
+    let read = || Body::Read { rid, attempt: u8::MAX };
+    for number in 0..10_000 {
+        ask(&mut server, &cluster, reader, object(number), read());
+    }
+    assert_eq!(server.objects(), 4096);
+    // A read that has ended leaves nothing.
+    ask(&mut server, &cluster, reader, object(0), Body::Rc { rid });
+    assert_eq!(server.objects(), 4095);
+    assert!(answers(&ask(&mut server, &cluster, reader, object(20_000), read())) > 0);
+    let client = ClientId::new(1, 0);
+    let value: Value = b"value".as_slice().into();
+    let version = Version { val: 1, client, digest: value_digest(&value) };
+    for number in 1..5 {
+        let op = Op { incarnation: 1, number, phase: 2 };
+        let proof = Proof::default();
+        let body = Body::Store { op, version, value: Arc::clone(&value), proof, write_back: false };
+        ask(&mut server, &cluster, client.into(), object(number), body);
+        assert_eq!(server.held(&object(number)), Some(version), "{number}");
+    }
+    // The leases of all end, also of those that asked for the longest.
+    let mut out = Out::default();
+    let timer = Input::Timer(quorate_quorum::Timer::Leases);
+    server.step(1 << 50, timer, &mut cluster.keys(0), &mut out);
+    assert_eq!(server.objects(), 4);
 }
 
 /// A server is no client: it can neither store nor write back nor listen (§2.1, §4).

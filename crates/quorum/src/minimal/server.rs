@@ -11,6 +11,7 @@ use super::claims::Claims;
 use super::listeners::Listeners;
 use super::relay::Relay;
 use super::store::{Sender, Store, acknowledge};
+use super::unwritten::Unwritten;
 use crate::access::ACCESS;
 use crate::admission::Access;
 use crate::crypto::{Crypto, Statement};
@@ -23,6 +24,11 @@ use crate::settings::{Protocol, Settings};
 use crate::step::{Input, Out, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::{ObjectId, Value, Version};
+
+mod copies;
+
+/// No lease is longer than the first one by more than this power of two: some hours.
+const LEASE_DOUBLINGS_MAX: u8 = 10;
 
 /// The state of an object.
 #[derive(Debug)]
@@ -67,6 +73,8 @@ pub(crate) struct Server {
     settings: Arc<Settings>,
     access: Access,
     objects: BTreeMap<ObjectId, Object>,
+    /// Those that nobody has written.
+    unwritten: Unwritten,
     relay: Relay,
     repair: Repair,
     claims: Claims,
@@ -80,6 +88,7 @@ impl Server {
         Self {
             access: Access::new(me, Arc::clone(&settings)),
             objects: BTreeMap::new(),
+            unwritten: Unwritten::default(),
             relay: Relay::new(me, Arc::clone(&settings)),
             repair: Repair::new(me, Arc::clone(&settings), lost),
             claims: Claims::new(me, Arc::clone(&settings)),
@@ -126,6 +135,7 @@ impl Server {
                     Ok(()) => held.forget_below_low(),
                     Err(reason) => out.reject(from, reason),
                 }
+                self.forget_unwritten(object);
             }
             Body::Fstore { version, value, proof } if self.is_f() => {
                 let Principal::Replica(peer) = from else {
@@ -221,7 +231,8 @@ impl Server {
         let Store { object, version, value, proof } = *store;
         let signed = self.is_f();
         let facks = signed && self.settings.fack;
-        if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
+        let written = self.objects.len() - self.unwritten.len();
+        if !self.objects.contains_key(&object) && written >= self.settings.limits.objects {
             if let Sender::Client(from, _) = sender {
                 out.reject(from, Reject::Full);
             }
@@ -257,6 +268,7 @@ impl Server {
             held.version = version;
             held.value = Arc::clone(value);
             held.proof = proof.clone();
+            self.unwritten.remove(object);
             out.persist(object);
         }
         if signed {
@@ -313,15 +325,17 @@ impl Server {
         crypto: &mut dyn Crypto,
         out: &mut Out,
     ) {
-        if !self.objects.contains_key(&object) && self.objects.len() >= self.settings.limits.objects {
+        let Principal::Client(client) = from else { return out.reject(from, Reject::NotExpected) };
+        if !self.objects.contains_key(&object) && !self.unwritten.add(object, client) {
             return out.reject(from, Reject::Full);
         }
         let lease = self.settings.timing.lease;
-        let lease = lease.saturating_mul(1_u64.checked_shl(u32::from(attempt)).unwrap_or(u64::MAX));
+        let lease = lease.saturating_mul(1 << attempt.min(LEASE_DOUBLINGS_MAX));
         let expires = if lease == 0 { u64::MAX } else { now.saturating_add(lease) };
         let held = self.objects.entry(object).or_default();
         let (version, value) = (held.version, Arc::clone(&held.value));
         if let Err(reason) = held.listeners.register(from, rid, version, expires, &self.settings) {
+            self.forget_unwritten(object);
             return out.reject(from, reason);
         }
         if lease > 0 {
@@ -341,70 +355,20 @@ impl Server {
             }
             left |= !held.listeners.is_empty();
         }
+        for object in self.unwritten.list() {
+            self.forget_unwritten(object);
+        }
         if left {
             out.timer(Timer::Leases, self.settings.timing.lease);
         }
     }
 
-    /// MINIMAL-F takes what is signed; MINIMAL-C what f + 1 peers answer alike. Both treat it as a
-    /// STORE, forwarding included (§15).
-    fn copies(
-        &mut self,
-        peer: ServerId,
-        from: ObjectId,
-        items: &[Copy],
-        more: bool,
-        crypto: &mut dyn Crypto,
-        out: &mut Out,
-    ) {
-        for item in self.repair.arrived(peer, from, items, more, out) {
-            let key = (item.object, item.version);
-            if !self.is_f() {
-                let most = self.settings.limits.objects.saturating_mul(self.settings.thresholds.n());
-                if self.answers.len() >= most && !self.answers.contains_key(&key) {
-                    continue;
-                }
-                let answer = self.answers.entry(key).or_default();
-                answer.insert(peer);
-                if answer.len() < self.settings.thresholds.weak() {
-                    continue;
-                }
-            }
-            let Copy { object, version, value, proof, .. } = &item;
-            let store = Store { object: *object, version: *version, value, proof };
-            self.store(Sender::Peers, &store, crypto, out);
+    /// Forgets an object that nobody has written, once nobody listens to it.
+    fn forget_unwritten(&mut self, object: ObjectId) {
+        let is_left = |held: &Object| held.version.is_genesis() && held.listeners.is_empty();
+        if self.objects.get(&object).is_some_and(is_left) && self.unwritten.remove(object) {
+            self.objects.remove(&object);
         }
-        if self.is_f() {
-            self.repair.judge_proofs();
-        } else if !more && self.repair.is_lost() && self.holds_what_it_promised() {
-            // Judged at the end of each peer's list only: the judgement looks at every answer.
-            self.repair.repaired();
-        }
-        if self.repair.round_is_over() {
-            self.answers.clear();
-        }
-    }
-
-    /// MINIMAL-C: of the peers heard so far, this many are sure to hold what this server promised. Where fewer of all say
-    /// that they hold more than this server does, it holds that as well. What f + 1 do not answer alike while writes go on comes
-    /// by its own STORE, which is repeated (§2.3).
-    fn holds_what_it_promised(&self) -> bool {
-        let sure = self.repair.promisers();
-        if sure == 0 {
-            return false;
-        }
-        let mut larger: BTreeMap<ObjectId, ServerSet> = BTreeMap::new();
-        for ((object, version), peers) in &self.answers {
-            if self.objects.get(object).map_or(Version::GENESIS, |held| held.version) < *version {
-                let set = larger.entry(*object).or_default();
-                self.settings
-                    .thresholds
-                    .servers()
-                    .filter(|peer| peers.contains(*peer))
-                    .for_each(|peer| _ = set.insert(peer));
-            }
-        }
-        larger.values().all(|peers| peers.len() < sure)
     }
 
     fn start(&mut self, out: &mut Out) {
@@ -450,6 +414,9 @@ impl Process for Server {
         for held in self.objects.values_mut() {
             held.listeners = Listeners::default();
             held.seen.clear();
+        }
+        for object in self.unwritten.list() {
+            self.forget_unwritten(object);
         }
         self.relay.crash();
         self.repair.crash();
