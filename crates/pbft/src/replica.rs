@@ -293,7 +293,7 @@ impl Replica {
 
     /// Returns the primary of the current view.
     fn primary(&self) -> ReplicaId {
-        self.cluster.primary(self.views.view())
+        self.views.primary()
     }
 
     /// Returns whether this replica takes part in its view.
