@@ -257,6 +257,7 @@ impl Replica {
         }
     }
 
+    #[cold]
     fn on_timer(&mut self, now: Now, timer: Timer, out: &mut Actions) {
         match timer {
             Timer::Request => self.on_request_timer(now, out),

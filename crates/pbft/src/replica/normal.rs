@@ -302,6 +302,7 @@ impl Replica {
     }
 
     /// Another replica says that a batch committed (ST-5).
+    #[cold]
     pub(super) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
         let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
         match slot.attest(from, m.digest) {
