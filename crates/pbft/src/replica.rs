@@ -257,6 +257,7 @@ impl Replica {
         }
     }
 
+    #[cold]
     fn on_timer(&mut self, now: Now, timer: Timer, out: &mut Actions) {
         match timer {
             Timer::Request => self.on_request_timer(now, out),
@@ -293,7 +294,7 @@ impl Replica {
 
     /// Returns the primary of the current view.
     fn primary(&self) -> ReplicaId {
-        self.cluster.primary(self.views.view())
+        self.views.primary()
     }
 
     /// Returns whether this replica takes part in its view.

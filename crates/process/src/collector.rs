@@ -356,6 +356,12 @@ impl Collector {
         lane.frames.bytes = Vec::new();
     }
 
+    /// Returns whether anything waits for long enough.
+    #[inline]
+    pub(crate) fn has_deadlines(&self) -> bool {
+        !self.until.is_empty() || !self.early_until.is_empty()
+    }
+
     /// Returns when [`Self::expire`] is due.
     #[inline]
     pub(crate) fn deadline(&self) -> u64 {

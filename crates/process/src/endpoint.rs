@@ -68,7 +68,7 @@ impl Endpoint {
         &mut self,
         mono_ns: u64,
         source: Source,
-        frame: Frame<'a>,
+        frame: &Frame<'a>,
     ) -> Result<Admitted<'a>, DoorError> {
         self.door.admit_from(mono_ns, source, frame)
     }

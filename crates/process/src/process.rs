@@ -459,9 +459,12 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     fn step_core(&mut self, now: Now, input: Input<'_>, frame: &[u8], watch: &mut impl Observer<S, P>) {
         watch.input(now, &input, frame);
-        let mut actions = core::mem::take(&mut self.actions);
-        self.core.step(now, input, &mut actions);
+        self.core.step(now, input, &mut self.actions);
         watch.lap(Part::Step);
+        if self.actions.list().is_empty() {
+            return;
+        }
+        let mut actions = core::mem::take(&mut self.actions);
         self.perform(&actions, watch);
         actions.clear();
         self.actions = actions;

@@ -295,7 +295,7 @@ impl Opener<'_> {
                 break;
             };
             let sender = frame.sender;
-            let packet = match auth.admit_from(mono_ns, source, frame) {
+            let packet = match auth.admit_from(mono_ns, source, &frame) {
                 Ok(Admitted::Message(packet)) => *packet.message(),
                 Ok(Admitted::Keys) => {
                     by = Some(sender);

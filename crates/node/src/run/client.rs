@@ -191,10 +191,9 @@ impl<M: Meter> ClientProcess<M> {
                     return by;
                 }
             };
-            let sender = frame.sender;
-            let admitted = self.endpoint.admit(now.mono_ns, source, frame);
-            by = if admitted.is_ok() { Some(sender) } else { by };
-            if let (Ok(Admitted::Message(_)), Principal::Replica(replica)) = (&admitted, sender)
+            let admitted = self.endpoint.admit(now.mono_ns, source, &frame);
+            by = if admitted.is_ok() { Some(frame.sender) } else { by };
+            if let (Ok(Admitted::Message(_)), Principal::Replica(replica)) = (&admitted, frame.sender)
                 && let Some(moves) = &mut self.moves
             {
                 moves.note_heard(now, replica);

@@ -188,8 +188,8 @@ impl Checkpoints {
 
     /// Forgets what is below a stable checkpoint.
     pub(crate) fn collect(&mut self, stable: SeqNum) {
-        self.own = self.own.split_off(&stable);
-        self.said = self.said.split_off(&stable.next());
+        self.own.retain(|n, _| *n >= stable);
+        self.said.retain(|n, _| *n > stable);
         for entry in self.above.iter_mut().flatten() {
             if entry.is_some_and(|(n, _)| n <= stable) {
                 *entry = None;

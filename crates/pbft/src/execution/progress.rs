@@ -206,8 +206,8 @@ impl Execution {
         }
         self.executed = self.executed.next();
         let settled = (self.executed.next(), ClientId(0), Timestamp(0));
-        if !self.replied.is_empty() {
-            self.replied = self.replied.split_off(&settled);
+        while self.replied.first_key_value().is_some_and(|(reply, _)| *reply < settled) {
+            self.replied.pop_first();
         }
         Some(self.executed)
     }

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use quorate_wire::batch::Body;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, SeqNum};
 
 use crate::io::step::Ticket;
 use crate::requests::table::CLIENT_BYTES_MAX;
@@ -14,12 +14,10 @@ const CLIENT_READS_MAX: usize = 4096;
 const READS_MAX: usize = 65_536;
 
 /// A read in progress.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+#[derive(Debug)]
+struct Reading {
     ticket: Ticket,
-    pub(crate) client: ClientId,
-    pub(crate) timestamp: Timestamp,
-    pub(crate) replier: Option<u16>,
+    request: Body,
     is_counted: bool,
 }
 
@@ -120,8 +118,8 @@ impl Reads {
     /// many are in progress. Usually each read is done before the next one begins, so one of them need not count.
     pub(crate) fn start(&mut self, request: &Body, is_kept: bool) -> Option<Ticket> {
         let is_counted = is_kept || !self.under_way.is_empty();
-        let (client, timestamp, replier) = (request.client, request.timestamp, request.replier);
         if is_counted {
+            let client = request.client;
             if self.under_way.len() >= READS_MAX || !self.has_room_for(request) {
                 return None;
             }
@@ -134,23 +132,22 @@ impl Reads {
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.under_way.push_back(Reading { ticket, client, timestamp, replier, is_counted });
+        self.under_way.push_back(Reading { ticket, request: request.clone(), is_counted });
         Some(ticket)
     }
 
-    /// A read is done.
-    pub(crate) fn finish(&mut self, ticket: Ticket) -> Option<Reading> {
+    /// A read is done. Returns its request.
+    pub(crate) fn finish(&mut self, ticket: Ticket) -> Option<Body> {
         let at = self.under_way.binary_search_by_key(&ticket, |reading| reading.ticket).ok()?;
-        let reading = self.under_way.remove(at)?;
-        if reading.is_counted
-            && let Some(bytes) = self.counted.remove(&reading.client)
-        {
-            self.subtract(reading.client, bytes);
-            if let Some(next) = self.behind.remove(&reading.client) {
-                self.waiting.insert(reading.client, next);
+        let Reading { request, is_counted, .. } = self.under_way.remove(at)?;
+        let client = request.client;
+        if is_counted && let Some(bytes) = self.counted.remove(&client) {
+            self.subtract(client, bytes);
+            if let Some(next) = self.behind.remove(&client) {
+                self.waiting.insert(client, next);
             }
         }
-        Some(reading)
+        Some(request)
     }
 
     /// What is up to `seq` has been shown to somebody. This only rises.

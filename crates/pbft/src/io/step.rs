@@ -360,6 +360,7 @@ impl Actions {
     }
 
     /// Empties the list and keeps its memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
         self.bytes.clear();

@@ -117,7 +117,8 @@ impl Queue {
 
     /// Returns when the next lane has its turn, if all that wait have a pause.
     fn pause_until(&self, now: u64, is_held: impl Fn(ClientId) -> bool) -> Option<u64> {
-        if self.next(now, is_held).is_some() {
+        // Only long requests have pauses.
+        if self.long_len == 0 || self.next(now, is_held).is_some() {
             return None;
         }
         let pauses = |principal: &u64| Some(self.pauses_of(*principal, self.lanes.get(principal)?));

@@ -16,6 +16,8 @@ pub(crate) struct Log {
     mask: u64,
     window: u64,
     stable: SeqNum,
+    /// `H = h + L`.
+    high: SeqNum,
     /// Lowest number that this view may use: the stable checkpoint or the NEW-VIEW's.
     low: SeqNum,
     /// The view that proposals, prepares and commits are of: the last one in which this replica was
@@ -34,7 +36,9 @@ impl Log {
         let mask = window.next_power_of_two() - 1;
         let none = SeqNum(0);
         let (view, old_view) = (ViewNum(0), None);
-        let mut log = Self { slots, mask, window, stable: none, low: none, view, old_view, used_to: none };
+        let high = none.plus(window);
+        let mut log =
+            Self { slots, mask, window, stable: none, high, low: none, view, old_view, used_to: none };
         log.number_slots(SeqNum(0));
         log
     }
@@ -46,7 +50,7 @@ impl Log {
 
     /// Returns `H = h + L`.
     pub(crate) fn high(&self) -> SeqNum {
-        mutant!(M24, self.stable, self.low).plus(self.window)
+        mutant!(M24, self.high, self.low.plus(self.window))
     }
 
     /// Returns the lowest number that this view may use.
@@ -128,6 +132,7 @@ impl Log {
         assert!(seq >= self.stable);
         let numbered = self.last_slot();
         self.stable = seq;
+        self.high = seq.plus(self.window);
         self.low = self.low.max(seq);
         self.number_slots(numbered);
     }

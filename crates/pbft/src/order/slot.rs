@@ -395,13 +395,15 @@ impl Slot {
 
     /// committed-local(m, v, n, i), in the three forms of spec §3. Returns the digest that committed;
     /// its batch may still have to be fetched.
+    #[inline]
     pub(crate) fn committed_now(&self, cluster: Cluster) -> Option<Digest> {
         let quorum = mutant!(M22, cluster.quorum(), cluster.quorum() - 1);
         let weak = mutant!(M23, cluster.weak(), cluster.weak() - 1);
         let few = self.commits.len() + self.old_commits.len() < quorum && self.attested.len() < weak;
-        if few || self.committed.is_some() {
-            return self.committed;
-        }
+        if few || self.committed.is_some() { self.committed } else { self.certified(quorum, weak) }
+    }
+
+    fn certified(&self, quorum: usize, weak: usize) -> Option<Digest> {
         // (b) q commits of one view match, whether or not this replica prepared: q - f >= f + 1 of
         // them are correct replicas at which it prepared. (a), which OSDI99 has, is a special case.
         if mutant!(M98, false, true) {

@@ -159,7 +159,7 @@ impl LivesKnown {
     pub(crate) fn collect(&mut self, stable: SeqNum) {
         self.news = true;
         let Some(first) = self.tables.range(..=stable).next_back().map(|(seq, _)| *seq) else { return };
-        self.tables = self.tables.split_off(&first);
+        self.tables.retain(|seq, _| *seq >= first);
     }
 
     /// Notes a recovery request that was executed in batch `seq`, perhaps tentatively.

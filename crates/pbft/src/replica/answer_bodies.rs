@@ -11,6 +11,7 @@ use crate::replica::Replica;
 
 impl Replica {
     /// Answers with what is here, within the peer's budget. Anyone may supply anyone (PC-5).
+    #[cold]
     pub(super) fn on_body_fetch(&mut self, now: Now, from: ReplicaId, m: &BodyFetch<'_>, out: &mut Actions) {
         let asked = m.digests().count();
         if !self.peers.allow_lookups(from, now.mono_ns, asked, &self.config) {

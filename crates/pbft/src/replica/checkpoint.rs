@@ -11,6 +11,7 @@ use crate::replica::Replica;
 impl Replica {
     /// The state's digest after batch `seq` is known: "it multicasts a message CHECKPOINT to the other
     /// replicas" [OSDI99 §4.3], CK-1.
+    #[cold]
     pub(super) fn on_checkpointed(&mut self, now: Now, seq: SeqNum, root: Digest, out: &mut Actions) {
         if seq < self.log.stable() || seq > mutant!(M30, self.exec.final_to(), seq) {
             return; // overtaken by a transfer
@@ -37,6 +38,7 @@ impl Replica {
 
     /// An image of the state after `seq` is on the disk. If it is the one that was fetched, or a later one, what
     /// waited for it is said (D5, ST-6).
+    #[cold]
     pub(super) fn on_kept(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         if !self.checkpoints.note_image(seq) {
             return;
@@ -89,6 +91,7 @@ impl Replica {
     }
 
     /// Another replica's state after `seq` has this digest, it says.
+    #[cold]
     pub(super) fn on_checkpoint(&mut self, now: Now, from: ReplicaId, m: &Checkpoint, out: &mut Actions) {
         if !self.config.is_checkpoint(m.seq) || m.seq == SeqNum(0) {
             return out.reject(Reject::NotACheckpoint);

@@ -43,16 +43,7 @@ impl Replica {
         if let Some(digest) = slot.committed() {
             let batch = self.find_batch(seq, &digest).filter(|batch| batch.is_complete()).cloned();
             let Some(batch) = batch else {
-                if self.find_batch(seq, &digest).is_none() {
-                    let next = seq.0..seq.plus(BATCHES_AT_ONCE).0;
-                    let committed =
-                        next.map_while(|n| Some((SeqNum(n), self.log.get(SeqNum(n))?.committed()?)));
-                    let missing = committed.filter(|(seq, digest)| self.find_batch(*seq, digest).is_none());
-                    let missing: Vec<Digest> = missing.map(|(_, digest)| digest).collect();
-                    self.want_batches(now, seq, &missing, out);
-                } else {
-                    self.bodies.seek(now, out);
-                }
+                self.seek_next(now, seq, &digest, out);
                 return false;
             };
             // D5: the log alone must be able to execute it again.
@@ -79,6 +70,19 @@ impl Replica {
             out.push(Action::Checkpoint { seq }); // CHECKPOINT at tentative time
         }
         false
+    }
+
+    /// Asks for the next batch, which has committed, and for those behind it that are missing; or for its bodies.
+    #[cold]
+    fn seek_next(&mut self, now: Now, seq: SeqNum, digest: &Digest, out: &mut Actions) {
+        if self.find_batch(seq, digest).is_some() {
+            return self.bodies.seek(now, out);
+        }
+        let next = seq.0..seq.plus(BATCHES_AT_ONCE).0;
+        let committed = next.map_while(|n| Some((SeqNum(n), self.log.get(SeqNum(n))?.committed()?)));
+        let missing = committed.filter(|(seq, digest)| self.find_batch(*seq, digest).is_none());
+        let missing: Vec<Digest> = missing.map(|(_, digest)| digest).collect();
+        self.want_batches(now, seq, &missing, out);
     }
 
     /// Hands a committed batch to the executor.

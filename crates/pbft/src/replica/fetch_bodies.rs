@@ -156,6 +156,7 @@ impl Replica {
     }
 
     /// A request or batch that was asked for. Its digest identifies it, from any sender.
+    #[cold]
     pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {

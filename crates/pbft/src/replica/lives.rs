@@ -59,6 +59,7 @@ impl Replica {
 
     /// A replica has begun a new life, or the stable checkpoint has moved: statements of lives that have ended are
     /// forgotten, and a view that rests on one is left, without accusing anybody (RC-11a, RC-11b).
+    #[cold]
     pub(super) fn look_at_lives(&mut self, now: Now, out: &mut Actions) {
         let newest = self.lives.newest();
         let ended = |m: &Arc<Signed<ViewChange>>| {

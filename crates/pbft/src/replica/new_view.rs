@@ -127,6 +127,7 @@ impl Replica {
     /// A NEW-VIEW, its signature already verified: "A backup accepts a new-view message for view
     /// v+1 if it is signed properly, if the view-change messages it contains are valid for view v+1,
     /// and if the set O is correct" [OSDI99 §4.4].
+    #[cold]
     pub(super) fn on_new_view(&mut self, now: Now, m: &Arc<Signed<NewView>>, out: &mut Actions) {
         let view = m.body().view;
         // VV-1: from that view's primary, for this view or a later one.
@@ -282,6 +283,7 @@ impl Replica {
 
     /// A replica claims that it pre-prepared a batch. Its signature has been verified, independent of the sender.
     /// Only requested PROOFs are kept.
+    #[cold]
     pub(super) fn on_proof(&mut self, now: Now, proof: &Shown, out: &mut Actions) {
         let m = proof.body();
         let asked =

@@ -302,6 +302,7 @@ impl Replica {
     }
 
     /// Another replica says that a batch committed (ST-5).
+    #[cold]
     pub(super) fn on_committed(&mut self, now: Now, from: ReplicaId, m: &Committed, out: &mut Actions) {
         let Some(slot) = self.log.slot_mut(m.seq) else { return out.reject(Reject::OutsideWatermarks) };
         match slot.attest(from, m.digest) {
@@ -317,8 +318,10 @@ impl Replica {
     /// Does whatever the messages logged for `seq` now allow, independently of their order.
     pub(super) fn advance(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
         self.accept_vouched(seq);
-        self.prepare(seq, out);
-        self.commit(now, seq, out);
+        if self.is_normal() && !self.forbids_vote(seq) && self.log.admits(seq) {
+            self.prepare(seq, out);
+            self.commit(now, seq, out);
+        }
         self.note_committed(seq, out);
         self.try_execute(now, out);
     }
@@ -336,9 +339,6 @@ impl Replica {
     /// "If backup i accepts the pre-prepare message, it enters the prepare phase by multicasting a
     /// PREPARE message to all other replicas and adds both messages to its log" [OSDI99 §4.2].
     fn prepare(&mut self, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
-            return;
-        }
         let view = self.views.view();
         let Some(slot) = self.log.get(seq) else { return };
         if slot.voted_in(view).is_some() {
@@ -410,9 +410,6 @@ impl Replica {
     /// When prepared(m, v, n, i) becomes true: P, its record with the batch (D2), then "Replica i
     /// multicasts a COMMIT to the other replicas" [OSDI99 §4.2], PC-2.
     fn commit(&mut self, now: Now, seq: SeqNum, out: &mut Actions) {
-        if !self.is_normal() || self.forbids_vote(seq) || !self.log.admits(seq) {
-            return;
-        }
         let view = self.views.view();
         let cluster = self.cluster;
         let Some(slot) = self.log.slot_mut(seq) else { return };
@@ -458,6 +455,9 @@ impl Replica {
     fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
         let cluster = self.cluster;
         let Some(slot) = self.log.slot_mut(seq) else { return };
+        if slot.committed().is_some() {
+            return;
+        }
         let Some(digest) = slot.committed_now(cluster) else { return };
         if !slot.commit(digest) {
             return;

@@ -67,21 +67,23 @@ impl Replica {
 
     /// A read is done.
     pub(super) fn on_read(&mut self, ticket: Ticket, result: ReadResult<'_>, out: &mut Actions) {
-        let Some(reading) = self.reads.finish(ticket) else { return };
+        let Some(request) = self.reads.finish(ticket) else { return };
+        let (client, timestamp) = (request.client, request.timestamp);
         match result {
             ReadResult::Done { result, digest } => {
-                out.report(Milestone::ReadServed { client: reading.client });
-                let full = self.sends_full(reading.replier, result.len());
+                out.report(Milestone::ReadServed { client });
+                let full = self.sends_full(request.replier, result.len());
                 let result = Some(result).filter(|_| full);
-                let after = self.shown();
-                self.send_reply(None, reading.client, reading.timestamp, digest, false, result, after, out);
+                self.send_reply(None, client, timestamp, digest, false, result, self.shown(), out);
             }
             // The client need not wait until it is out of patience (RO-1, DV-41). No result has this digest.
             ReadResult::NeedsOrder => {
-                out.report(Milestone::ReadRefused { client: reading.client });
-                let (client, timestamp) = (reading.client, reading.timestamp);
+                out.report(Milestone::ReadRefused { client });
                 self.send_reply(None, client, timestamp, Digest::ZERO, false, None, Lsn(0), out);
             }
+        }
+        if let Some(lane) = self.clients.get_mut(client) {
+            lane.recycle(request);
         }
         self.serve_reads(out);
     }

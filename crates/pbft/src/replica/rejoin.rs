@@ -47,6 +47,7 @@ impl Replica {
     }
 
     /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
+    #[cold]
     pub(super) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
         if self.recovery.is_active() {
             return out.reject(Reject::Recovering);
@@ -59,6 +60,7 @@ impl Replica {
     }
 
     /// A bound from another replica. Enough of them bound what this one may have said (RC-4).
+    #[cold]
     pub(super) fn on_reply_stable(&mut self, now: Now, from: ReplicaId, m: &ReplyStable, out: &mut Actions) {
         let (checkpoint, floor) = match self.recovery.take_bound(from, m, self.cluster.weak()) {
             Ok(Some(bounds)) => bounds,
@@ -102,6 +104,7 @@ impl Replica {
     }
 
     /// The others' replies to the recovery request: `n_R`, and the views they are in (RC-7).
+    #[cold]
     pub(super) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
         let (noted, bound, view) = match self.recovery.take_reply(from, m, self.cluster) {
             Ok(Answered::NotYet) => return,

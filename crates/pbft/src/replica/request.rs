@@ -108,6 +108,7 @@ impl Replica {
     }
 
     /// Requests the expensive check outside of the step; the request waits in the body table.
+    #[cold]
     fn ask_for_signature(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let Some(client) = self.clients.entry(request.client) else { return };
         let body = client.store(request);
@@ -117,6 +118,7 @@ impl Replica {
     }
 
     /// A client's signature was checked: the request counts as authentic, or its client as faulty.
+    #[cold]
     pub(super) fn on_signature_checked(&mut self, now: Now, request: Digest, valid: bool, out: &mut Actions) {
         let waiting = self.bodies.signature_checked(request, valid);
         if let Some(body) = waiting {
@@ -202,6 +204,7 @@ impl Replica {
     }
 
     /// The client asks again for a request that has not been executed.
+    #[cold]
     fn on_known_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         self.piggyback.flush(self.log.view(), out); // PB-4: somebody is waiting
         // It signs now, as one on probation has to, or as a correct client does from its second
@@ -290,6 +293,7 @@ impl Replica {
     }
 
     /// The client asks again for what was executed: its reply is in the state (RP-2).
+    #[cold]
     fn on_retransmission(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         // RO-5: others may lag where this replica does not; a status lets them catch up.
         self.peers.send_soon(now, out);
@@ -303,6 +307,7 @@ impl Replica {
     }
 
     /// A backup cannot authenticate a request in this primary's proposal (AU-5).
+    #[cold]
     pub(super) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
         if m.view != self.views.view() || !self.is_normal() {
             return out.reject(Reject::OtherView);

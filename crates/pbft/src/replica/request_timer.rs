@@ -59,10 +59,13 @@ impl Replica {
     /// Arms the request timer if something waits: "A backup starts a timer when it receives a request
     /// and the timer is not already running" [OSDI99 §4.4].
     pub(super) fn watch_requests(&mut self, now: Now, out: &mut Actions) {
+        if !self.watches() {
+            return;
+        }
         let patience = self.patience(now);
         // One that was set while the disk was slow may be far away.
         let latest = now.mono_ns.saturating_add(patience.saturating_mul(2));
-        if self.watch.is_request_armed(latest) || !self.watches() {
+        if self.watch.is_request_armed(latest) {
             return;
         }
         if self.waiting_since(now.mono_ns).is_some() {

@@ -16,6 +16,7 @@ use crate::view::views::Status;
 
 impl Replica {
     /// Handles the first input.
+    #[cold]
     pub(super) fn start(&mut self, now: Now, resume: &Resume, out: &mut Actions) {
         let incarnation = match resume {
             Resume::Fresh { incarnation } | Resume::Amnesia { incarnation } => *incarnation,

@@ -24,6 +24,7 @@ impl Replica {
 
     /// A STATUS says how often its sender has started, with which settings, and which start of this replica it has seen
     /// last.
+    #[cold]
     pub(super) fn on_start(&mut self, now: Now, from: ReplicaId, m: &Status<'_>, out: &mut Actions) {
         match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
             Incarnation::New => {

@@ -115,6 +115,7 @@ impl Replica {
     }
 
     /// Another replica says what it has and lacks.
+    #[cold]
     pub(super) fn on_status(&mut self, now: Now, from: ReplicaId, m: &StatusMessage<'_>, out: &mut Actions) {
         let stable_before = match self.peers.hear(now, from, m) {
             Ok(before) => before,
@@ -264,6 +265,7 @@ impl Replica {
     }
 
     /// Sends VIEW-CHANGEs that a peer lacks, as they came: anyone can verify them (SM-4).
+    #[cold]
     pub(super) fn on_vc_fetch(&mut self, now: Now, from: ReplicaId, m: &VcFetch, out: &mut Actions) {
         self.send_view_changes(now, from, m.view, m.set, out);
     }

@@ -78,6 +78,7 @@ impl Replica {
     /// A page of the state cannot be read, and the others no longer hold a checkpoint that has it. What the executor
     /// was given waits for that page, so a checkpoint within it is above the state (ST-8). Or nobody gives a part of the
     /// target: then another certified checkpoint is, if there is one (ST-4).
+    #[cold]
     pub(super) fn on_unreadable(&mut self, now: Now, out: &mut Actions) {
         let executed = self.exec.executed();
         if let Some(target) = self.target.get()
@@ -106,6 +107,7 @@ impl Replica {
     }
 
     /// The state is now the one after `seq` (ST-6).
+    #[cold]
     pub(super) fn finish_transfer(
         &mut self,
         now: Now,

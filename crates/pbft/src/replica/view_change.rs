@@ -42,6 +42,7 @@ impl Replica {
     }
 
     /// Another replica wishes to leave a view. Its signature was checked at the authenticator.
+    #[cold]
     pub(super) fn on_suspect(&mut self, now: Now, from: ReplicaId, m: &Suspect, out: &mut Actions) {
         if m.view < self.views.view() {
             return out.reject(Reject::OtherView);
@@ -185,6 +186,7 @@ impl Replica {
 
     /// A VIEW-CHANGE that this replica sent before it lost its memory comes back from those who keep it as
     /// evidence. It helps to check the NEW-VIEW that names it, and nothing else (CR-4).
+    #[cold]
     pub(super) fn on_own_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (k, window) = (self.config.checkpoint_interval, self.config.window);
         match decision::well_formed(self.cluster, k, window, m.body()) {
@@ -201,6 +203,7 @@ impl Replica {
     }
 
     /// Another replica has left. Its signature, and those of its LeaveCert, were checked at the authenticator.
+    #[cold]
     pub(super) fn on_view_change(&mut self, now: Now, m: &Arc<Signed<ViewChange>>, out: &mut Actions) {
         let (from, body) = (m.sender(), m.body());
         let (k, window) = (self.config.checkpoint_interval, self.config.window);

@@ -108,13 +108,25 @@ impl RequestTable {
 
     /// Returns the entry of `client`, making one if there is room.
     pub(crate) fn entry(&mut self, client: ClientId) -> Option<&mut Client> {
-        if !self.clients.contains_key(&client) {
-            if !self.make_room(client.principal()) {
-                return None;
-            }
-            self.shares.entry(client.principal()).or_default().lanes += 1;
+        if self.has_entry(client) { self.clients.get_mut(&client) } else { None }
+    }
+
+    /// Makes an entry of `client`, if there is none and there is room. Says whether there is one now.
+    fn has_entry(&mut self, client: ClientId) -> bool {
+        if self.clients.contains_key(&client) {
+            return true;
         }
-        Some(self.clients.entry(client).or_default())
+        let has_room = self.make_room(client.principal());
+        if has_room {
+            self.add(client);
+        }
+        has_room
+    }
+
+    #[cold]
+    fn add(&mut self, client: ClientId) {
+        self.shares.entry(client.principal()).or_default().lanes += 1;
+        self.clients.insert(client, Client::default());
     }
 
     /// As [`Self::entry`], for a request that its client has sent: the principal with most lanes gives one, if it still has
@@ -125,13 +137,16 @@ impl RequestTable {
         last: SeqNum,
         drop: impl FnOnce(ClientId),
     ) -> Option<&mut Client> {
-        if !self.clients.contains_key(&client) && !self.make_room(client.principal()) {
-            let other = self.gives_way_to(client.principal(), last)?;
-            self.take_pending(other);
-            self.forget(other);
-            drop(other);
+        if !self.clients.contains_key(&client) {
+            if !self.make_room(client.principal()) {
+                let other = self.gives_way_to(client.principal(), last)?;
+                self.take_pending(other);
+                self.forget(other);
+                drop(other);
+            }
+            self.add(client);
         }
-        self.entry(client)
+        self.clients.get_mut(&client)
     }
 
     /// Makes room for another lane of a principal. Says whether there is any.
@@ -370,10 +385,8 @@ impl RequestTable {
 
     /// Notes that a batch with a client's request was executed and has committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
-        let Some(entry) = self.entry(client) else { return };
-        entry.note_executed(timestamp);
-        if entry.pending().is_some_and(|p| p.request().timestamp <= timestamp) {
-            self.take_pending(client);
+        if self.has_entry(client) {
+            self.change(client, |entry| entry.note_executed(timestamp));
         }
     }
 

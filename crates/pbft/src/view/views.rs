@@ -1,6 +1,7 @@
 //! The view of a replica, whether it takes part in it, and how long it waits for the next one [OSDI99 §4.4, §4.5.2].
 
-use quorate_wire::id::{SeqNum, ViewNum};
+use quorate_wire::Cluster;
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 
 use crate::io::config::Config;
 
@@ -30,7 +31,10 @@ pub(crate) enum End {
 /// The view. It only rises.
 #[derive(Debug)]
 pub(crate) struct Views {
+    cluster: Cluster,
     view: ViewNum,
+    /// The primary of that view.
+    primary: ReplicaId,
     status: Status,
     /// `max_x`: the last number that the NEW-VIEW of this view fixed.
     last_fixed: SeqNum,
@@ -54,7 +58,9 @@ impl Views {
     /// Returns the view of a replica that has never left one.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
+            cluster: config.cluster,
             view: ViewNum(0),
+            primary: config.cluster.primary(ViewNum(0)),
             status: Status::Normal,
             last_fixed: SeqNum(0),
             handing_off: false,
@@ -72,6 +78,12 @@ impl Views {
     #[inline]
     pub(crate) fn view(&self) -> ViewNum {
         self.view
+    }
+
+    /// Returns the primary of the view.
+    #[inline]
+    pub(crate) fn primary(&self) -> ReplicaId {
+        self.primary
     }
 
     /// Returns whether the replica takes part in it.
@@ -121,14 +133,14 @@ impl Views {
     /// Waits for the NEW-VIEW of a later view that the others are in.
     pub(crate) fn follow(&mut self, view: ViewNum) {
         assert!(view > self.view && self.status == Status::ViewChange);
-        self.view = view;
+        self.set_view(view);
         self.new_view_timer = mutant!(M173, false, self.new_view_timer);
     }
 
     /// Enters a view whose NEW-VIEW fixes numbers up to `last`.
     pub(crate) fn enter(&mut self, view: ViewNum, last: SeqNum, now: u64) {
         assert!(view >= self.view && self.status == Status::ViewChange);
-        self.view = view;
+        self.set_view(view);
         self.status = Status::Normal;
         self.new_view_timer = mutant!(M173, false, self.new_view_timer);
         self.last_fixed = last;
@@ -137,8 +149,13 @@ impl Views {
 
     /// Takes the view at the end of the log of an earlier life.
     pub(crate) fn restore(&mut self, view: ViewNum, status: Status) {
-        self.view = view;
+        self.set_view(view);
         self.status = status;
+    }
+
+    fn set_view(&mut self, view: ViewNum) {
+        self.view = view;
+        self.primary = self.cluster.primary(view);
     }
 
     /// Takes what the NEW-VIEW of that view fixed.

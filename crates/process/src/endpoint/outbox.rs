@@ -267,9 +267,19 @@ impl Outbox {
         if let Some(loose) = &mut self.loose {
             return loose.flush(transport);
         }
-        if self.touched.is_empty() && self.full.is_empty() && self.long.is_empty() && !self.has_bulk {
-            return;
+        if !self.full.is_empty() || !self.long.is_empty() || self.has_bulk {
+            self.flush_large(transport);
         }
+        for place in self.touched.drain(..) {
+            if let Some(pack) = self.packs.get_mut(place.index()) {
+                transport.send(place, pack);
+                pack.clear();
+            }
+        }
+    }
+
+    #[cold]
+    fn flush_large(&mut self, transport: &mut impl Transport) {
         if core::mem::take(&mut self.has_bulk) {
             self.flush_bulk(transport);
         }
@@ -278,12 +288,6 @@ impl Outbox {
         }
         for (place, frame) in self.long.drain(..) {
             transport.send_long(place, frame);
-        }
-        for place in self.touched.drain(..) {
-            if let Some(pack) = self.packs.get_mut(place.index()) {
-                transport.send(place, pack);
-                pack.clear();
-            }
         }
     }
 

@@ -27,7 +27,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.collector.has_ready() {
             self.answer_clients();
         }
-        if self.collector.deadline() != u64::MAX {
+        if self.collector.has_deadlines() {
             self.collector.trim();
         }
     }

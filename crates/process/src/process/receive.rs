@@ -38,9 +38,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     return by;
                 }
             };
-            let sender = frame.sender;
-            if self.admit(now, source, frame, watch) && !matches!(by, Some(Principal::Replica(_))) {
-                by = Some(sender);
+            if self.admit(now, source, &frame, watch) && !matches!(by, Some(Principal::Replica(_))) {
+                by = Some(frame.sender);
             }
         }
         by
@@ -48,7 +47,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
 
     /// Says whether a frame was authentic.
     #[inline]
-    fn admit(&mut self, now: Now, source: Source, frame: Frame<'_>, watch: &mut impl Observer<S, P>) -> bool {
+    fn admit(
+        &mut self,
+        now: Now,
+        source: Source,
+        frame: &Frame<'_>,
+        watch: &mut impl Observer<S, P>,
+    ) -> bool {
         self.core.overhear(frame.bytes);
         if !self.hears_old_views {
             self.endpoint.door_mut().enter_view(self.core.replica().view());

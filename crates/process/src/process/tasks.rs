@@ -40,6 +40,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.ahead.is_some() {
             return self.run_ahead(now, watch);
         }
+        // Most steps leave none.
+        if !self.queue.is_empty() || !self.late.is_empty() {
+            self.run_queue(now, watch);
+        }
+    }
+
+    fn run_queue(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         loop {
             self.sort_reads();
             let Some(task) = self.next_task() else { break };

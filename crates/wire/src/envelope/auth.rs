@@ -296,7 +296,7 @@ impl<P: Protocol> Authenticator<P> {
         mono_ns: u64,
         frame: Frame<'a, P::Kind>,
     ) -> Result<Admitted<P::Message<'a>>, AuthError> {
-        self.admit_from(mono_ns, Source::UNKNOWN, frame)
+        self.admit_from(mono_ns, Source::UNKNOWN, &frame)
     }
 
     /// Takes one frame that came from `source`, which pays for its signature if nobody better is known.
@@ -308,15 +308,15 @@ impl<P: Protocol> Authenticator<P> {
         &mut self,
         mono_ns: u64,
         source: Source,
-        frame: Frame<'a, P::Kind>,
+        frame: &Frame<'a, P::Kind>,
     ) -> Result<Admitted<P::Message<'a>>, AuthError> {
         self.exchange.observe(mono_ns);
-        self.check_header(&frame)?;
+        self.check_header(frame)?;
         let arrival = Arrival { mono_ns, source };
         if frame.kind.number() == NEW_KEY {
-            return self.admit_new_key(arrival, &frame).map(|()| Admitted::Keys);
+            return self.admit_new_key(arrival, frame).map(|()| Admitted::Keys);
         }
-        let message = P::admit(self, arrival, &frame)?;
+        let message = P::admit(self, arrival, frame)?;
         Ok(Admitted::Message(Verified { sender: frame.sender, message }))
     }
 

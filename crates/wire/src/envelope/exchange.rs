@@ -290,7 +290,7 @@ impl Exchange {
         &mut self,
         from: Principal,
         theirs: u32,
-        (own, tag): (u32, Tag),
+        (own, tag): (u32, &Tag),
         covered: &Covered,
     ) -> Result<(), Mismatch> {
         let current = self.generations.current.key_id;
@@ -317,7 +317,7 @@ impl Exchange {
         &mut self,
         from: Principal,
         theirs: u32,
-        (own, tag): (u32, Tag),
+        (own, tag): (u32, &Tag),
         covered: &Covered,
     ) -> bool {
         let Some(peer) = self.peers.get(from) else { return false };

@@ -96,7 +96,7 @@ pub struct Entries<'a> {
     bytes: &'a [u8],
 }
 
-impl Entries<'_> {
+impl<'a> Entries<'a> {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.bytes.len() / ENTRY_BYTES
@@ -108,9 +108,9 @@ impl Entries<'_> {
     }
 
     /// Returns the entry at `index`: the receiver's key generation and the tag.
-    pub fn get(&self, index: usize) -> Option<(u32, [u8; TAG_BYTES])> {
-        let mut r = Reader::new(self.bytes.get(index * ENTRY_BYTES..)?);
-        Some((r.u32().ok()?, r.array().ok()?))
+    pub fn get(&self, index: usize) -> Option<(u32, &'a [u8; TAG_BYTES])> {
+        let (key_id, tag) = self.bytes.get(index * ENTRY_BYTES..)?.split_first_chunk()?;
+        Some((u32::from_le_bytes(*key_id), tag.first_chunk()?))
     }
 }
 
@@ -189,20 +189,17 @@ struct Header {
 impl Header {
     #[inline]
     fn take(reader: &mut Reader<'_>) -> Decoded<Self> {
-        let header: [u8; HEADER_BYTES] = reader.array()?;
-        let mut r = Reader::new(&header);
-        if r.u16()? != MAGIC {
+        // As words: field by field, it is loaded byte by byte.
+        let [magic_low, magic_high, version, kind, epoch @ ..] = reader.u64()?.to_le_bytes();
+        let sender = Principal::from_wire(reader.u64()?);
+        let body_len = reader.count32(FRAME_BYTES_MAX);
+        if u16::from_le_bytes([magic_low, magic_high]) != MAGIC {
             return Err(DecodeError::NotCanonical);
         }
-        let version = r.u8()?;
         if version != VERSION {
             return Err(DecodeError::OtherVersion(version));
         }
-        let kind = r.u8()?;
-        let epoch = r.u32()?;
-        let sender = Principal::from_wire(r.u64()?);
-        let body_len = r.count32(FRAME_BYTES_MAX)?;
-        Ok(Self { kind, epoch, sender, body_len })
+        Ok(Self { kind, epoch: u32::from_le_bytes(epoch), sender, body_len: body_len? })
     }
 }
 

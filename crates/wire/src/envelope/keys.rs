@@ -30,8 +30,8 @@ pub fn equal(a: &[u8], b: &[u8]) -> bool {
 
 /// Compares two tags in constant time (CR-4), each as one number.
 #[inline]
-pub(crate) fn equal_tags(a: Tag, b: Tag) -> bool {
-    u128::from_le_bytes(a) ^ u128::from_le_bytes(b) == 0
+pub(crate) fn equal_tags(a: Tag, b: &Tag) -> bool {
+    u128::from_le_bytes(a) ^ u128::from_le_bytes(*b) == 0
 }
 
 /// `K[i->j]`: the key of everything that key holder `i` sends to key holder `j` (CR-1).

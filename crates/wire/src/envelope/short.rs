@@ -34,6 +34,8 @@ const KEYED_HASH: u8 = 1 << 4;
 pub(crate) struct HashKey {
     bytes: [u8; 32],
     words: [u32; 8],
+    /// What this processor can do: asked once, not for each block.
+    platform: Platform,
 }
 
 impl core::fmt::Debug for HashKey {
@@ -44,7 +46,7 @@ impl core::fmt::Debug for HashKey {
 
 impl HashKey {
     pub(crate) fn new(bytes: [u8; 32]) -> Self {
-        Self { bytes, words: words_from_le_bytes_32(&bytes) }
+        Self { bytes, words: words_from_le_bytes_32(&bytes), platform: Platform::detect() }
     }
 
     /// Returns a hasher for more than a few bytes.
@@ -56,7 +58,7 @@ impl HashKey {
     #[inline]
     pub(crate) fn tag(&self, block: &[u8; BLOCK_BYTES], len: u8) -> [u8; 16] {
         let mut state = self.words;
-        compress(&mut state, block, len, CHUNK_START | CHUNK_END_ROOT);
+        self.compress(&mut state, block, len, CHUNK_START | CHUNK_END_ROOT);
         let mut tag = [0; 16];
         for (bytes, word) in tag.chunks_exact_mut(4).zip(state) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -69,7 +71,7 @@ impl HashKey {
         if bytes.len() > SHORT_BYTES_MAX {
             return Digest(*blake3::keyed_hash(&self.bytes, bytes).as_bytes());
         }
-        finish(self.words, bytes, CHUNK_START)
+        self.finish(self.words, bytes, CHUNK_START)
     }
 
     /// Returns the hash of a head and a tail, as of one input.
@@ -85,12 +87,12 @@ impl HashKey {
                     return self.hash_long(head, tail);
                 }
                 block[HEAD..].copy_from_slice(first);
-                compress(&mut state, &block, BLOCK_LEN, CHUNK_START);
-                finish(state, rest, 0)
+                self.compress(&mut state, &block, BLOCK_LEN, CHUNK_START);
+                self.finish(state, rest, 0)
             }
             Some(_) | None => {
                 block[HEAD..HEAD + tail.len()].copy_from_slice(tail);
-                compress(&mut state, &block, len(HEAD + tail.len()), CHUNK_START | CHUNK_END_ROOT);
+                self.compress(&mut state, &block, len(HEAD + tail.len()), CHUNK_START | CHUNK_END_ROOT);
                 digest(state)
             }
         }
@@ -102,25 +104,25 @@ impl HashKey {
         hasher.update(tail);
         Digest(*hasher.finalize().as_bytes())
     }
-}
 
-/// Compresses the blocks that are left, and returns the hash. `flags` are the first one's.
-fn finish(mut state: [u32; 8], mut left: &[u8], mut flags: u8) -> Digest {
-    while let Some((block, rest)) = left.split_first_chunk()
-        && !rest.is_empty()
-    {
-        compress(&mut state, block, BLOCK_LEN, flags);
-        (left, flags) = (rest, 0);
+    /// Compresses the blocks that are left, and returns the hash. `flags` are the first one's.
+    fn finish(&self, mut state: [u32; 8], mut left: &[u8], mut flags: u8) -> Digest {
+        while let Some((block, rest)) = left.split_first_chunk()
+            && !rest.is_empty()
+        {
+            self.compress(&mut state, block, BLOCK_LEN, flags);
+            (left, flags) = (rest, 0);
+        }
+        let mut last = [0; BLOCK_BYTES];
+        last[..left.len()].copy_from_slice(left);
+        self.compress(&mut state, &last, len(left.len()), flags | CHUNK_END_ROOT);
+        digest(state)
     }
-    let mut last = [0; BLOCK_BYTES];
-    last[..left.len()].copy_from_slice(left);
-    compress(&mut state, &last, len(left.len()), flags | CHUNK_END_ROOT);
-    digest(state)
-}
 
-#[inline]
-fn compress(state: &mut [u32; 8], block: &[u8; BLOCK_BYTES], len: u8, flags: u8) {
-    Platform::detect().compress_in_place(state, block, len, 0, KEYED_HASH | flags);
+    #[inline]
+    fn compress(&self, state: &mut [u32; 8], block: &[u8; BLOCK_BYTES], len: u8, flags: u8) {
+        self.platform.compress_in_place(state, block, len, 0, KEYED_HASH | flags);
+    }
 }
 
 #[inline]

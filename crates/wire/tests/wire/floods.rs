@@ -20,7 +20,7 @@ const ATTACKER: Source = Source { host: 66, port: 1 };
 const ELSEWHERE: Source = Source { host: 7, port: 1 };
 
 fn admit(world: &mut World, at_ns: u64, source: Source, frame: &[u8]) -> Result<(), DoorError> {
-    world.doors[R3].admit_from(at_ns, source, Frame::decode(frame).unwrap()).map(|_| ())
+    world.doors[R3].admit_from(at_ns, source, &Frame::decode(frame).unwrap()).map(|_| ())
 }
 
 fn checked(world: &World) -> u64 {

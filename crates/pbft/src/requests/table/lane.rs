@@ -197,10 +197,13 @@ impl Client {
         self.pending.as_mut()
     }
 
-    /// A request was executed and has committed.
+    /// A request was executed and has committed. It, and older ones, do not wait any more.
     #[inline]
     pub(super) fn note_executed(&mut self, timestamp: Timestamp) {
         self.executed = self.executed.max(timestamp);
+        if self.pending.as_ref().is_some_and(|pending| pending.request.timestamp <= timestamp) {
+            self.take_pending();
+        }
     }
 
     /// Nothing is known to be executed any more.

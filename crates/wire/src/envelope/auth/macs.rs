@@ -68,7 +68,7 @@ impl<'d> Macs<'d> {
         frame: &Frame<'_, K>,
         covered: &Covered,
     ) -> Result<(), AuthError> {
-        let (key_id, entry) = self.own_entry(frame).ok_or(AuthError::WrongSeal(frame.kind.name()))?;
+        let (key_id, entry) = self.own_entry(frame).ok_or_else(|| AuthError::WrongSeal(frame.kind.name()))?;
         self.exchange
             .check(frame.sender, key_id, entry, covered)
             .map_err(|mismatch| AuthError::of(mismatch, frame.sender))
@@ -77,8 +77,8 @@ impl<'d> Macs<'d> {
     /// Returns the sender's generation of keys and this node's entry, if there are as many entries as
     /// there are receivers.
     #[inline]
-    fn own_entry<K: Kinds>(&self, frame: &Frame<'_, K>) -> Option<(u32, (u32, Tag))> {
-        let (key_id, entries): (u32, Entries<'_>) = frame.auth.entries()?;
+    fn own_entry<'a, K: Kinds>(&self, frame: &Frame<'a, K>) -> Option<(u32, (u32, &'a Tag))> {
+        let (key_id, entries): (u32, Entries<'a>) = frame.auth.entries()?;
         let (count, index) = match (frame.auth, self.own, frame.sender) {
             (Auth::Mac { .. }, _, _) => (1, 0),
             (Auth::Both { .. }, _, _) if frame.kind.number() == NEW_KEY => (1, 0),
