@@ -420,7 +420,10 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         let mut view = self.state.view(self.service_pages);
         match self.service.execute(cx, operation, &mut view, &mut self.result) {
-            Ok(()) if self.result.len() <= RESULT_BYTES_MAX => return Ok(()),
+            Ok(()) if self.result.len() <= RESULT_BYTES_MAX => {
+                self.service.store(cx, operation);
+                return Ok(());
+            }
             Err(Stop::Fault(fault)) => return Err(fault),
             Err(Stop::Refused) if self.result.len() <= RESULT_BYTES_MAX => {}
             // A result that no reply has room for, or an answer that a service must not give here: the

@@ -1,7 +1,8 @@
 //! The threads that run long operations, and what they ask the replica's thread (PX-1).
 //!
 //! The state belongs to the replica's thread. A worker asks it for each cell that its operation reads, and hands the
-//! result over when it is done. Short operations are not worth a hand-over: the replica's thread runs them itself.
+//! result over when it is done. Short operations are not worth a hand-over: the replica's thread runs them itself. If a
+//! short operation has to be written to a store, a worker does that after the run (PX-H).
 //! Nobody waits for a worker, not even when the node stops: a worker may hang (PX-10).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use quorate_process::{Core, DiskQueue, Event, Observer, Process, Store};
-use quorate_service::Service;
+use quorate_service::{Effort, Service};
 use quorate_service::parallel::{Answer, Done, Job, Question, Questions, ServicePart};
 
 use tracing::warn;
@@ -31,6 +32,9 @@ const LONG_RUN_NS: u64 = 10_000_000_000;
 const LOOK_NS: u64 = 1_000_000_000;
 /// After this number of requests, workers that have had nothing to do are reported.
 const IDLE_REQUESTS: u64 = 10_000;
+
+/// What a worker gets: a job, and what its run has given, if only the store is left.
+type Work = (Job, Option<Done>);
 
 /// What a worker says.
 enum Call {
@@ -97,7 +101,7 @@ impl Began {
 /// The workers of a replica.
 #[derive(Debug)]
 pub struct Workers {
-    jobs: Sender<Job>,
+    jobs: Sender<Work>,
     calls: Receiver<Call>,
     said: Arc<AtomicU64>,
     heard: u64,
@@ -174,16 +178,22 @@ impl Workers {
         for _ in 0..OWN_JOBS_MAX {
             let Some(job) = process.take_job() else { break };
             served += 1;
-            if job.is_long() {
-                // A worker lives as long as this.
-                let _ = self.jobs.send(job);
-                self.is_of_use = true;
-                continue;
+            let mut done = None;
+            if job.effort() != Effort::Long {
+                // If it panics, the operation is executed on pages in its turn (PX-G).
+                let ran = catch_unwind(AssertUnwindSafe(|| process.run_job(&job)));
+                done = Some(ran.unwrap_or_else(|_| job.failed()));
             }
-            // If it panics, the operation is executed on pages in its turn (PX-G).
-            let done = catch_unwind(AssertUnwindSafe(|| process.run_job(&job)));
-            let done = done.unwrap_or_else(|_| job.failed());
-            process.step(now, Event::Ran(done), watch);
+            match done {
+                Some(done) if job.effort() == Effort::Short => {
+                    process.step(now, Event::Ran(done), watch);
+                }
+                done => {
+                    // A worker lives as long as this.
+                    let _ = self.jobs.send((job, done));
+                    self.is_of_use = true;
+                }
+            }
         }
         if self.look_at <= clock.mono_ns() {
             self.look_at = clock.mono_ns().saturating_add(LOOK_NS);
@@ -215,15 +225,21 @@ impl Workers {
 fn work<S: Service>(
     service: &S,
     part: ServicePart,
-    waiting: &Mutex<Receiver<Job>>,
+    waiting: &Mutex<Receiver<Work>>,
     voice: &Voice,
     began: &Began,
 ) {
     loop {
         let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+        let Ok((job, done)) = job else { return };
         began.begin();
-        let ran = catch_unwind(AssertUnwindSafe(|| job.run(service, &part, voice)));
+        let ran = catch_unwind(AssertUnwindSafe(|| match done {
+            None => job.run(service, &part, voice),
+            Some(done) => {
+                job.store(service, &done);
+                done
+            }
+        }));
         began.end();
         let done = ran.unwrap_or_else(|_| {
             warn!("an operation has panicked on a worker: it is executed again in its turn (PX-G)");

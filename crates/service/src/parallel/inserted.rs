@@ -8,11 +8,11 @@ use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 use crate::executor::Ran;
 use crate::parallel::parallelizer::Position;
+use crate::service::Effort;
 use crate::state::cell::{Cell, Seen};
 
 /// A request that was inserted and has not settled.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Inserted {
     pub(super) position: Position,
     pub(super) client: ClientId,
@@ -21,8 +21,7 @@ pub(super) struct Inserted {
     pub(super) replier: Option<u16>,
     pub(super) time_ns: u64,
     pub(super) operation: Arc<[u8]>,
-    /// It takes long.
-    pub(super) is_long: bool,
+    pub(super) effort: Effort,
     /// Its lane was in the client table when the request was inserted.
     pub(super) has_lane: bool,
     /// The request can run on pages only.

@@ -21,7 +21,7 @@ use crate::parallel::reads::Reads;
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
 use crate::registry;
-use crate::service::{Context, Service};
+use crate::service::{Context, Effort, Service};
 use crate::state::cell::{Cell, Seen};
 
 /// The unsettled requests of a replica.
@@ -135,8 +135,8 @@ impl<R: Rules> Runs<R> {
             let cost = executor.cost(operation);
             self.reserved = self.reserved.saturating_add(cost.unwrap_or(0));
             let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
-            let (position, is_long) = (Position { seq, index }, executor.is_long(operation));
-            self.parallelizer.admit(position, client.0, operation, barrier, !is_long);
+            let (position, effort) = (Position { seq, index }, executor.effort(operation));
+            self.parallelizer.admit(position, client.0, operation, barrier, effort == Effort::Short);
             self.reads.insert(self.parallelizer.parsed());
             self.requests.push_back(Inserted {
                 position,
@@ -146,7 +146,7 @@ impl<R: Rules> Runs<R> {
                 replier: request.replier,
                 time_ns: self.time_max,
                 operation: operation.into(),
-                is_long,
+                effort,
                 has_lane: settled.is_some(),
                 barrier,
                 is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
@@ -206,7 +206,7 @@ impl<R: Rules> Runs<R> {
                 generation: self.generation,
                 cx,
                 operation: Arc::clone(&request.operation),
-                is_long: request.is_long,
+                effort: request.effort,
             });
         }
         None

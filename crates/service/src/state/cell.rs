@@ -152,6 +152,11 @@ impl CellRun {
         self.sums.iter()
     }
 
+    /// Returns whether it changes nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.changes.is_empty()
+    }
+
     /// Returns the changes in order.
     pub(crate) fn changes(&self) -> &[Change] {
         &self.changes
