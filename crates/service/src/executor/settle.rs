@@ -151,7 +151,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let mut run = CellRun::default();
         let view = self.state.on_cells(self.service_pages, below, &mut run);
         let found = find(&view, asked);
-        Answered::new(found, run.reads(), run.has_failed())
+        Answered::new(found, run.take_reads(), run.has_failed())
     }
 
     /// Returns what of an operation is declared to take long.

@@ -64,3 +64,8 @@ pub(super) struct Open {
     pub(super) settled: u32,
     pub(super) time_ns: Option<u64>,
 }
+
+/// Returns what tells an unsettled request from all others.
+pub(super) fn low_half(ordinal: u64) -> u32 {
+    u32::try_from(ordinal & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}

@@ -4,17 +4,17 @@
 //! worker; and [`Runs::settle`] for as long as it returns something. The order of these calls decides nothing but the
 //! moment of a reply.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
-use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, Replies, SeqNum};
 
 use crate::executor::{Executor, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
-use crate::parallel::inserted::{Inserted, Open, Status};
+use crate::parallel::inserted::{Inserted, Open, Status, low_half};
 use crate::parallel::job::{Answer, Counters, Declared, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::reads::Reads;
@@ -23,6 +23,7 @@ use crate::parallel::unsettled::Unsettled;
 use crate::registry;
 use crate::service::{Context, Effort, Service};
 use crate::state::cell::{Cell, Seen};
+use crate::state::index::Index;
 
 /// The unsettled requests of a replica.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ pub struct Runs<R> {
     reads: Reads,
     batches: VecDeque<Open>,
     requests: VecDeque<Inserted>,
-    /// The last unsettled request of each lane.
-    lanes: BTreeMap<ClientId, Timestamp>,
+    /// Of each lane with an unsettled request, the one with the last timestamp: the low half of its ordinal.
+    lanes: Index,
     /// Requests that do not depend on all others, and whose lane is not in the client table. When they settle, they may
     /// remove another lane.
     doubtful: BTreeSet<u64>,
@@ -71,7 +72,7 @@ impl<R: Rules> Runs<R> {
             unsettled: Unsettled::default(),
             batches: VecDeque::new(),
             requests: VecDeque::new(),
-            lanes: BTreeMap::new(),
+            lanes: Index::default(),
             doubtful: BTreeSet::new(),
             past: VecDeque::new(),
             time_max: 0,
@@ -122,14 +123,15 @@ impl<R: Rules> Runs<R> {
             let (client, operation) = (request.client, request.operation);
             // A lane whose page is away counts as one that is not there.
             let settled = settle::lane_timestamp(executor, client).unwrap_or(None);
-            let last = self.lanes.get(&client).copied().max(settled);
+            let ordinal = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+            let back = self.lanes.get(client.0).map(|last| at(low_half(ordinal).wrapping_sub(last).into()));
+            let before = back.and_then(|back| self.requests.get(self.requests.len().checked_sub(back)?));
+            let last = before.map(|before| before.timestamp).max(settled);
             let barrier = self.is_distrusted
                 || client.replica().is_some()
                 || operation.starts_with(&registry::MAGIC)
                 || last.is_none();
             if !barrier && settled.is_none() {
-                let ordinal =
-                    self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
                 self.doubtful.insert(ordinal);
             }
             let cost = executor.cost(operation);
@@ -153,7 +155,9 @@ impl<R: Rules> Runs<R> {
                 cost: cost.unwrap_or(0),
                 status: Status::Waiting,
             });
-            self.lanes.insert(client, last.map_or(request.timestamp, |last| last.max(request.timestamp)));
+            if last.is_none_or(|last| request.timestamp > last) {
+                self.lanes.insert(client.0, low_half(ordinal));
+            }
         }
         let requests = u32::try_from(count).unwrap_or(u32::MAX);
         let choice = batch.choice().to_vec();
@@ -236,12 +240,13 @@ impl<R: Rules> Runs<R> {
         }
         self.under_way -= 1;
         let settled = self.unsettled.settled();
-        let Some(ran) = done.ran else {
+        let Some(mut ran) = done.ran else {
             self.requests[at(done.ordinal - settled)].status = Status::OnPages;
             return None;
         };
         self.counters.runs += 1;
-        let reads = ran.run.reads();
+        let bytes = ran.run.bytes() + ran.result.len();
+        let reads = ran.run.take_reads();
         // A run that saw a request whose outcome is not certain is not certain itself.
         let is_certain = plant!(27, self.unsettled.is_current(done.ordinal, &reads), true)
             && ran.run.is_unconditional()
@@ -268,7 +273,7 @@ impl<R: Rules> Runs<R> {
             self.counters.early += 1;
             self.reads.replied(request.position.seq, request.time_ns);
         }
-        self.parallelizer.remove_request(request.position, ran.run.bytes() + ran.result.len());
+        self.parallelizer.remove_request(request.position, bytes);
         request.status = Status::Ran { ran, reads, has_replied };
         early
     }
@@ -373,8 +378,8 @@ impl<R: Rules> Runs<R> {
         let Some(mut request) = self.requests.pop_front() else { unreachable!("it was looked at") };
         self.doubtful.remove(&ordinal);
         self.reserved = self.reserved.saturating_sub(request.cost);
-        if self.lanes.get(&request.client) == Some(&request.timestamp) {
-            self.lanes.remove(&request.client);
+        if self.lanes.get(request.client.0) == Some(low_half(ordinal)) {
+            self.lanes.remove(request.client.0);
         }
         match core::mem::replace(&mut request.status, Status::OnPages) {
             Status::Ran { ran, reads, has_replied } => {

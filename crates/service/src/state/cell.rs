@@ -137,9 +137,9 @@ impl CellRun {
         self.failed.get() || is_mixed
     }
 
-    /// Returns each cell read, with its version.
-    pub(crate) fn reads(&self) -> Vec<(Cell, Seen)> {
-        self.reads.borrow().clone()
+    /// Takes each cell read, with its version.
+    pub(crate) fn take_reads(&mut self) -> Vec<(Cell, Seen)> {
+        core::mem::take(self.reads.get_mut())
     }
 
     /// Returns each cell written, with its content.
