@@ -5,10 +5,11 @@
 //! short operation has to be written to a store, a worker does that after the run (PX-H).
 //! Nobody waits for a worker, not even when the node stops: a worker may hang (PX-10).
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -35,6 +36,54 @@ const IDLE_REQUESTS: u64 = 10_000;
 
 /// What a worker gets: a job, and what its run has given, if only the store is left.
 type Work = (Job, Option<Done>);
+
+/// The work that waits for a worker. Each piece wakes one worker, if one is idle.
+#[derive(Debug, Default)]
+struct Waiting {
+    list: Mutex<WorkList>,
+    came: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WorkList {
+    works: VecDeque<Work>,
+    /// Workers without work.
+    idle: usize,
+    /// The node has stopped.
+    is_closed: bool,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, WorkList> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, work: Work) {
+        let mut list = self.lock();
+        list.works.push_back(work);
+        let is_awaited = list.idle > 0;
+        drop(list);
+        if is_awaited {
+            self.came.notify_one();
+        }
+    }
+
+    /// Takes the oldest piece, and waits for it. None: the node has stopped.
+    fn take(&self) -> Option<Work> {
+        let mut list = self.lock();
+        list.idle += 1;
+        while list.works.is_empty() && !list.is_closed {
+            list = self.came.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        list.idle -= 1;
+        list.works.pop_front()
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.came.notify_all();
+    }
+}
 
 /// What a worker says.
 enum Call {
@@ -101,7 +150,7 @@ impl Began {
 /// The workers of a replica.
 #[derive(Debug)]
 pub struct Workers {
-    jobs: Sender<Work>,
+    waiting: Arc<Waiting>,
     calls: Receiver<Call>,
     said: Arc<AtomicU64>,
     heard: u64,
@@ -126,9 +175,8 @@ impl Workers {
         part: ServicePart,
         waker: &Waker,
     ) -> Result<Self, NodeError> {
-        let (jobs, waiting) = mpsc::channel();
         let (to, calls) = mpsc::channel();
-        let (waiting, said) = (Arc::new(Mutex::new(waiting)), Arc::new(AtomicU64::new(0)));
+        let (waiting, said) = (Arc::new(Waiting::default()), Arc::new(AtomicU64::new(0)));
         let origin = Instant::now();
         let began = || Arc::new(Began { origin, at_ns: AtomicU64::new(0) });
         let began: Vec<_> = std::iter::repeat_with(began).take(count).collect();
@@ -143,7 +191,7 @@ impl Workers {
                 })?;
         }
         let (reported, waker) = (vec![0; count], waker.clone());
-        Ok(Self { jobs, calls, said, heard: 0, waker, began, reported, look_at: 0, is_of_use: false })
+        Ok(Self { waiting, calls, said, heard: 0, waker, began, reported, look_at: 0, is_of_use: false })
     }
 
     /// Returns what the workers wake the replica's thread with.
@@ -189,8 +237,7 @@ impl Workers {
                     process.step(now, Event::Ran(done), watch);
                 }
                 done => {
-                    // A worker lives as long as this.
-                    let _ = self.jobs.send((job, done));
+                    self.waiting.put((job, done));
                     self.is_of_use = true;
                 }
             }
@@ -222,16 +269,14 @@ impl Workers {
     }
 }
 
-fn work<S: Service>(
-    service: &S,
-    part: ServicePart,
-    waiting: &Mutex<Receiver<Work>>,
-    voice: &Voice,
-    began: &Began,
-) {
-    loop {
-        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((job, done)) = job else { return };
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.waiting.close();
+    }
+}
+
+fn work<S: Service>(service: &S, part: ServicePart, waiting: &Waiting, voice: &Voice, began: &Began) {
+    while let Some((job, done)) = waiting.take() {
         began.begin();
         let ran = catch_unwind(AssertUnwindSafe(|| match done {
             None => job.run(service, &part, voice),
