@@ -61,8 +61,9 @@ pub trait Service: Sync {
     }
 
     /// Writes an operation that was executed and not refused to a store of the service's own, before the operation is
-    /// answered (PX-H). An operation that is executed again is written again; one that changes nothing need not be. The
-    /// default does nothing.
+    /// answered (PX-H). An operation that changes nothing need not be written. After a restart, a fault or a rollback, the
+    /// same place in the agreed order ([`Context::seq`], [`Context::index`]) can be written again: the last writing counts,
+    /// except that of a worker whose result is dropped (PX-10). The default does nothing.
     fn store(&self, _cx: Context, _operation: &[u8]) {}
 
     /// Executes `operation` and appends its result to `out`, which is empty at first.

@@ -69,3 +69,8 @@ pub(super) struct Open {
 pub(super) fn low_half(ordinal: u64) -> u32 {
     u32::try_from(ordinal & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
+
+/// Returns the place of a request that is this far behind the oldest.
+pub(super) fn at(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
+}

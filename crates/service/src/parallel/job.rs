@@ -73,7 +73,7 @@ impl Job {
 
     /// Lets the service store the operation, if it has run and changes something (PX-H).
     pub fn store<S: Service>(&self, service: &S, done: &Done) {
-        if done.ran.as_ref().is_some_and(|ran| !ran.run.is_empty()) {
+        if done.ran.as_ref().is_some_and(Ran::is_to_store) {
             service.store(self.cx, &self.operation);
         }
     }

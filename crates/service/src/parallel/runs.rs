@@ -14,7 +14,7 @@ use quorate_wire::{Batch, Replies, SeqNum};
 use crate::executor::{Executor, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
-use crate::parallel::inserted::{Inserted, Open, Status, low_half};
+use crate::parallel::inserted::{Inserted, Open, Status, at, low_half};
 use crate::parallel::job::{Answer, Counters, Declared, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::reads::Reads;
@@ -216,10 +216,14 @@ impl<R: Rules> Runs<R> {
         None
     }
 
-    /// Runs a job on cells.
+    /// Runs a job on cells. Of [`Effort::Stored`], [`Job::store`] is left for a worker.
     pub fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
         let ran = executor.run_on_cells(job.cx, &job.operation, &self.unsettled.below(job.ordinal));
-        Done { ordinal: job.ordinal, generation: job.generation, ran }
+        let done = Done { ordinal: job.ordinal, generation: job.generation, ran };
+        if plant!(35, job.effort != Effort::Stored, false) {
+            job.store(executor.service(), &done);
+        }
+        done
     }
 
     /// Answers a run on another thread. None: the run is nobody's (PX-10).
@@ -318,9 +322,9 @@ impl<R: Rules> Runs<R> {
         let mut ready = match &request.status {
             Status::Waiting | Status::Running => return Ok(None),
             Status::Ran { ran, reads, .. } => {
-                let is_same =
-                    self.unsettled.stale(reads).is_none() && plant!(29, time_ns == request.time_ns, true);
-                is_same.then(|| Ready::new(ran, reads))
+                let is_timely = time_ns == request.time_ns;
+                let is_same = self.unsettled.stale(reads).is_none() && plant!(29, is_timely, true);
+                Some(Ready::new(ran, reads, is_same, is_timely))
             }
             Status::OnPages => None,
         };
@@ -493,8 +497,4 @@ impl<R: Rules> Runs<R> {
     pub(super) fn versions(&self) -> usize {
         self.unsettled.len()
     }
-}
-
-fn at(distance: u64) -> usize {
-    usize::try_from(distance).unwrap_or(usize::MAX)
 }
