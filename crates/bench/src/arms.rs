@@ -264,14 +264,17 @@ impl Plan {
             let warm_up = settings.effort.of(2_000, 400, 20);
             // The first operation of a lane depends on all others: it is not one that takes long.
             let waiting = self.points.iter().filter(|point| point.arm == number && point.op.wait_us > 0);
-            if let Some(most) = waiting.max_by_key(|point| point.clients) {
+            let most = waiting.max_by_key(|point| point.clients);
+            if let Some(most) = most {
                 arm.measure(most.clients, Until::Ops(1), Op::rw(0, 0)).context("while warming up")?;
-                // The primary learns how many of them a batch may have (PR-7).
-                arm.measure(1, Until::Ops(1), most.op).context("while warming up")?;
             }
             arm.measure(1, Until::Ops(warm_up), Op::rw(0, 0)).context("while warming up")?;
             if arm.setup.is_some() {
                 arm.measure(1, Until::Ops(warm_up), Op::ro(0, 0)).context("while warming up")?;
+            }
+            if let Some(most) = most {
+                // The primary learns how many of them a batch may have (PR-7). It forgets this after some short operations.
+                arm.measure(1, Until::Ops(1), most.op).context("while warming up")?;
             }
         }
         let (start, turns) = (Instant::now(), repeats * self.points.len());

@@ -12,13 +12,20 @@ use quorate_node::Caller;
 use quorate_service::kv::{Answer, Kv, Operation};
 use quorate_service::{Access, Context, Service, Stop, View};
 
-/// The key-value store, whose operations on keys that begin with `s` take long: they wait before they read and after.
+/// The key-value store, whose operations on keys that begin with `s` take long: they wait before they read and after. Those
+/// on keys that begin with `w` are stored, which takes long.
 #[derive(Clone, Debug, Default)]
 struct Slow {
     /// Runs of operations on keys that begin with `shang` hang as long as this is true.
     hangs: Arc<AtomicBool>,
     /// Runs that hang or panic, at all replicas.
     odd: Arc<AtomicUsize>,
+    /// Operations that were stored by workers, at all replicas, and those that were stored by another thread.
+    stored: Arc<[AtomicUsize; 2]>,
+}
+
+fn is_worker() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with("worker"))
 }
 
 fn key_of(operation: &[u8]) -> &[u8] {
@@ -38,6 +45,9 @@ impl Service for Slow {
         let key = key_of(operation);
         if key.starts_with(b"s") {
             keys.long();
+        }
+        if key.starts_with(b"w") {
+            keys.stored();
         }
         if key.starts_with(b"sall") {
             keys.everything();
@@ -59,6 +69,13 @@ impl Service for Slow {
         Kv.room(state)
     }
 
+    fn store(&self, _cx: Context, operation: &[u8]) {
+        if key_of(operation).starts_with(b"w") {
+            std::thread::sleep(Duration::from_millis(2));
+            self.stored[usize::from(!is_worker())].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn execute(
         &self,
         cx: Context,
@@ -70,7 +87,7 @@ impl Service for Slow {
         if cx.read_only || !key.starts_with(b"s") {
             return Kv.execute(cx, operation, state, out);
         }
-        let on_worker = std::thread::current().name().is_some_and(|name| name.starts_with("worker"));
+        let on_worker = is_worker();
         let panics = key == b"spanic" && on_worker;
         let hangs = || key.starts_with(b"shang") && on_worker && self.hangs.load(Ordering::Relaxed);
         self.odd.fetch_add(usize::from(panics || hangs()), Ordering::Relaxed);
@@ -119,6 +136,28 @@ fn px1_long_operations_run_at_the_same_time() {
     println!("{runs:?}");
     assert!(runs.iter().filter(|runs| runs.most >= 2).count() >= 3, "{runs:?}");
     assert!(runs.iter().map(|runs| runs.early).sum::<u64>() > 50, "{runs:?}");
+}
+
+/// PX-H: an operation is stored before it is answered, by a worker. Workers store several at once.
+#[test]
+fn px_h_workers_store_operations_before_they_are_answered() {
+    let service = Slow::default();
+    let cluster = Cluster::with_workers(service.clone(), &[8]);
+    let caller = cluster.caller(8);
+    // Each lane has its first request, which has no run.
+    raise(&caller, &(0..8).map(|at| format!("f{at}")).collect::<Vec<_>>(), 8);
+    let keys: Vec<_> = (0..8).map(|at| format!("w{at}")).collect();
+    let stored = || service.stored.each_ref().map(|count| count.load(Ordering::Relaxed));
+    for round in 1..=12 {
+        assert_eq!(raise(&caller, &keys, 1), [round; 8]);
+        // More than f replicas have answered each.
+        let [by_workers, by_others] = stored();
+        assert!(by_workers + by_others >= 2 * 8 * usize::try_from(round).unwrap(), "{round}: {by_workers}");
+    }
+    let (runs, [by_workers, by_others]) = (cluster.runs(), stored());
+    println!("{runs:?}: {by_workers} stored by workers, {by_others} by other threads");
+    assert!(by_workers > 4 * by_others, "{by_workers}, {by_others}");
+    assert!(runs.iter().any(|runs| runs.most >= 2), "{runs:?}");
 }
 
 /// PX-1: requests that may touch anything, or use more than 64 keys, run one at a time, and give what they give alone.

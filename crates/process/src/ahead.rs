@@ -16,7 +16,7 @@ use quorate_service::parallel::{
     Answer, Counters, Done, Early, EngineKind, Full, Job, MatrixError, Question, Rules, Runs, Settled,
     WrongRule,
 };
-use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
+use quorate_service::{Effort, Executor, PageFault, Service, Task, Unanswered};
 use quorate_wire::message::WorkerStats;
 use quorate_wire::{Batch, ClientId, Replies, SeqNum};
 
@@ -147,7 +147,7 @@ impl Ahead {
         self.short_on_pages
             && self.batches.is_empty()
             && self.behind.is_empty()
-            && !batch.requests().any(|request| executor.is_long(request.operation))
+            && batch.requests().all(|request| executor.effort(request.operation) == Effort::Short)
     }
 
     /// Keeps a task until the batches before it have settled. Returns it if they have.
@@ -385,7 +385,7 @@ mod tests {
         executor.execute(SeqNum(1), &batch(1, &[0]), false, &mut Replies::new()).unwrap();
         ahead.insert(&mut executor, SeqNum(2), &batch(2, &[0])).unwrap();
         assert!(ahead.find_jobs(&mut executor));
-        let jobs: Vec<_> = core::iter::from_fn(|| ahead.take_job()).map(|job| job.is_long()).collect();
-        assert_eq!((jobs.len(), jobs[0]), (1 + SHORT_JOBS_MAX, true));
+        let jobs: Vec<_> = core::iter::from_fn(|| ahead.take_job()).map(|job| job.effort()).collect();
+        assert_eq!((jobs.len(), jobs[0]), (1 + SHORT_JOBS_MAX, Effort::Long));
     }
 }

@@ -413,6 +413,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
             answer.encode(&mut self.result);
             return Ok(());
         }
+        let is_stored = ready.as_ref().is_some_and(|ready| ready.is_stored());
         if let Some(ready) = ready
             && ready.apply(cx, &self.service, (&mut self.state, self.service_pages), &mut self.result)?
         {
@@ -420,7 +421,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         }
         let mut view = self.state.view(self.service_pages);
         match self.service.execute(cx, operation, &mut view, &mut self.result) {
-            Ok(()) if self.result.len() <= RESULT_BYTES_MAX => return Ok(()),
+            Ok(()) if self.result.len() <= RESULT_BYTES_MAX => {
+                if plant!(36, !is_stored, true) {
+                    self.service.store(cx, operation);
+                }
+                return Ok(());
+            }
             Err(Stop::Fault(fault)) => return Err(fault),
             Err(Stop::Refused) if self.result.len() <= RESULT_BYTES_MAX => {}
             // A result that no reply has room for, or an answer that a service must not give here: the

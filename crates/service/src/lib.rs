@@ -58,7 +58,7 @@ pub use image::ImageError;
 pub use options::{Options, OptionsError};
 pub use page::PageFault;
 pub use queue::{Queue, Task, Unanswered};
-pub use service::{Access, Context, Service};
+pub use service::{Access, Context, Effort, Service};
 pub use state::view::View;
 pub use state::{btree, space, view};
 pub use stop::Stop;

@@ -19,7 +19,7 @@ pub trait Service: Sync {
     /// client's flag (RO-1).
     fn is_read_only(&self, operation: &[u8]) -> bool;
 
-    /// Names the keys that `operation` reads and writes (PX-1), and whether it takes long. The
+    /// Names the keys that `operation` reads and writes (PX-1), and how long it takes. The
     /// default says everything and short, which is always right.
     fn access(&self, _operation: &[u8], keys: &mut Access) {
         keys.everything();
@@ -59,6 +59,12 @@ pub trait Service: Sync {
     fn room(&self, _state: &View<'_>) -> Result<u32, Stop> {
         Ok(0)
     }
+
+    /// Writes an operation that was executed and not refused to a store of the service's own, before the operation is
+    /// answered (PX-H). An operation that changes nothing need not be written. After a restart, a fault or a rollback, the
+    /// same place in the agreed order ([`Context::seq`], [`Context::index`]) can be written again: the last writing counts,
+    /// except that of a worker whose result is dropped (PX-10). The default does nothing.
+    fn store(&self, _cx: Context, _operation: &[u8]) {}
 
     /// Executes `operation` and appends its result to `out`, which is empty at first.
     ///
@@ -104,6 +110,10 @@ impl<S: Service + Send> Service for Arc<S> {
         (**self).room(state)
     }
 
+    fn store(&self, cx: Context, operation: &[u8]) {
+        (**self).store(cx, operation);
+    }
+
     fn execute(
         &self,
         cx: Context,
@@ -143,13 +153,25 @@ pub enum Mode {
     Write,
 }
 
+/// What of an operation takes long enough to be worth a hand-over to another thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    /// Nothing.
+    #[default]
+    Short,
+    /// [`Service::store`] alone.
+    Stored,
+    /// [`Service::execute`].
+    Long,
+}
+
 /// The keys of one operation, as declared by its service (spec §17.1). At most
 /// [`Access::KEYS_MAX`]; more count as everything.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     keys: Vec<(u64, Mode)>,
     everything: bool,
-    long: bool,
+    effort: Effort,
 }
 
 impl Access {
@@ -165,7 +187,7 @@ impl Access {
     pub fn clear(&mut self) {
         self.keys.clear();
         self.everything = false;
-        self.long = false;
+        self.effort = Effort::Short;
     }
 
     /// Declares that the operation reads the value of `key`. Equal things have equal keys;
@@ -184,9 +206,14 @@ impl Access {
         self.everything = true;
     }
 
-    /// Declares that the operation takes long enough to be worth a hand-over to another thread.
+    /// Declares that executing the operation takes long enough to be worth a hand-over to another thread.
     pub fn long(&mut self) {
-        self.long = true;
+        self.effort = Effort::Long;
+    }
+
+    /// Declares that only [`Service::store`] takes as long for the operation.
+    pub fn stored(&mut self) {
+        self.effort = self.effort.max(Effort::Stored);
     }
 
     /// Returns the keys, or none if the operation may touch anything.
@@ -194,9 +221,9 @@ impl Access {
         (!self.everything).then_some(&self.keys[..])
     }
 
-    /// Returns whether the operation takes long.
-    pub fn is_long(&self) -> bool {
-        self.long
+    /// Returns what of the operation takes long.
+    pub fn effort(&self) -> Effort {
+        self.effort
     }
 
     fn add(&mut self, key: u64, mode: Mode) {

@@ -57,7 +57,10 @@ impl Client for Writer {
     fn begin(number: usize, mut nfs: Nfs) -> Result<Self> {
         let (name, root) = (format!("file-{number}"), nfs.root().clone());
         let file = nfs.create(&root, &name)?;
-        Ok(Self { nfs, name, file, data: noise(RECORD) })
+        let mut writer = Self { nfs, name, file, data: noise(RECORD) };
+        // The primary learns how long a write takes, and so how many a batch may have (PR-7).
+        writer.turn()?;
+        Ok(writer)
     }
 
     fn turn(&mut self) -> Result<()> {

@@ -53,7 +53,7 @@ fn run_all(server: &Server, clients: u64, amount: Amount, mix: Mix, data: &[u8])
 }
 
 fn run(settings: Settings) -> Result<Report> {
-    let (repeats, amount) = settings.effort.of((3, (100, 500)), (3, (20, 60)), (1, (2, 4)));
+    let (repeats, amount) = settings.effort.of((3, (100, 500)), (3, (10, 30)), (1, (2, 4)));
     let mut report =
         Report::new(EXPERIMENT.name, EXPERIMENT.source, Machine::look("replicas, one core each"));
     let arms = if settings.effort == Effort::Tiny { FEW_ARMS } else { ARMS };

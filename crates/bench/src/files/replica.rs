@@ -40,7 +40,7 @@ fn is_write(operation: &[u8]) -> bool {
 }
 
 impl Longer {
-    fn is_long(&self, operation: &[u8]) -> bool {
+    fn is_stored(&self, operation: &[u8]) -> bool {
         self.store.is_some() && !self.fs.is_read_only(operation)
             || !self.wait.is_zero() && is_write(operation)
     }
@@ -53,8 +53,8 @@ impl Service for Longer {
 
     fn access(&self, operation: &[u8], keys: &mut Access) {
         self.fs.access(operation, keys);
-        if self.is_long(operation) {
-            keys.long();
+        if self.is_stored(operation) {
+            keys.stored();
         }
     }
 
@@ -81,13 +81,15 @@ impl Service for Longer {
         state: &mut View<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        self.fs.execute(cx, operation, state, out)?;
-        if !cx.read_only && self.is_long(operation) {
+        self.fs.execute(cx, operation, state, out)
+    }
+
+    fn store(&self, _cx: Context, operation: &[u8]) {
+        if self.is_stored(operation) {
             std::thread::sleep(self.wait);
-            // Without its store, the replica is of no use to the experiment.
-            self.store.iter().try_for_each(|store| store.write(operation)).map_err(|_| Stop::Corrupt)?;
+            let is_kept = self.store.as_ref().is_none_or(|store| store.write(operation).is_ok());
+            assert!(is_kept, "without its store, the replica is of no use to the experiment");
         }
-        Ok(())
     }
 }
 

@@ -1,18 +1,20 @@
 //! The threads that run long operations, and what they ask the replica's thread (PX-1).
 //!
 //! The state belongs to the replica's thread. A worker asks it for each cell that its operation reads, and hands the
-//! result over when it is done. Short operations are not worth a hand-over: the replica's thread runs them itself.
+//! result over when it is done. Short operations are not worth a hand-over: the replica's thread runs them itself. If a
+//! short operation has to be written to a store, a worker does that after the run (PX-H).
 //! Nobody waits for a worker, not even when the node stops: a worker may hang (PX-10).
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use quorate_process::{Core, DiskQueue, Event, Observer, Process, Store};
-use quorate_service::Service;
+use quorate_service::{Effort, Service};
 use quorate_service::parallel::{Answer, Done, Job, Question, Questions, ServicePart};
 
 use tracing::warn;
@@ -31,6 +33,57 @@ const LONG_RUN_NS: u64 = 10_000_000_000;
 const LOOK_NS: u64 = 1_000_000_000;
 /// After this number of requests, workers that have had nothing to do are reported.
 const IDLE_REQUESTS: u64 = 10_000;
+
+/// What a worker gets: a job, and what its run has given, if only the store is left.
+type Work = (Job, Option<Done>);
+
+/// The work that waits for a worker. Each piece wakes one worker, if one is idle.
+#[derive(Debug, Default)]
+struct Waiting {
+    list: Mutex<WorkList>,
+    came: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WorkList {
+    works: VecDeque<Work>,
+    /// Workers without work.
+    idle: usize,
+    /// The node has stopped.
+    is_closed: bool,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, WorkList> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, work: Work) {
+        let mut list = self.lock();
+        list.works.push_back(work);
+        let is_awaited = list.idle > 0;
+        drop(list);
+        if is_awaited {
+            self.came.notify_one();
+        }
+    }
+
+    /// Takes the oldest piece, and waits for it. None: the node has stopped.
+    fn take(&self) -> Option<Work> {
+        let mut list = self.lock();
+        list.idle += 1;
+        while list.works.is_empty() && !list.is_closed {
+            list = self.came.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        list.idle -= 1;
+        list.works.pop_front()
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.came.notify_all();
+    }
+}
 
 /// What a worker says.
 enum Call {
@@ -97,7 +150,7 @@ impl Began {
 /// The workers of a replica.
 #[derive(Debug)]
 pub struct Workers {
-    jobs: Sender<Job>,
+    waiting: Arc<Waiting>,
     calls: Receiver<Call>,
     said: Arc<AtomicU64>,
     heard: u64,
@@ -122,9 +175,8 @@ impl Workers {
         part: ServicePart,
         waker: &Waker,
     ) -> Result<Self, NodeError> {
-        let (jobs, waiting) = mpsc::channel();
         let (to, calls) = mpsc::channel();
-        let (waiting, said) = (Arc::new(Mutex::new(waiting)), Arc::new(AtomicU64::new(0)));
+        let (waiting, said) = (Arc::new(Waiting::default()), Arc::new(AtomicU64::new(0)));
         let origin = Instant::now();
         let began = || Arc::new(Began { origin, at_ns: AtomicU64::new(0) });
         let began: Vec<_> = std::iter::repeat_with(began).take(count).collect();
@@ -139,7 +191,7 @@ impl Workers {
                 })?;
         }
         let (reported, waker) = (vec![0; count], waker.clone());
-        Ok(Self { jobs, calls, said, heard: 0, waker, began, reported, look_at: 0, is_of_use: false })
+        Ok(Self { waiting, calls, said, heard: 0, waker, began, reported, look_at: 0, is_of_use: false })
     }
 
     /// Returns what the workers wake the replica's thread with.
@@ -174,16 +226,21 @@ impl Workers {
         for _ in 0..OWN_JOBS_MAX {
             let Some(job) = process.take_job() else { break };
             served += 1;
-            if job.is_long() {
-                // A worker lives as long as this.
-                let _ = self.jobs.send(job);
-                self.is_of_use = true;
-                continue;
+            let mut done = None;
+            if job.effort() != Effort::Long {
+                // If it panics, the operation is executed on pages in its turn (PX-G).
+                let ran = catch_unwind(AssertUnwindSafe(|| process.run_job(&job)));
+                done = Some(ran.unwrap_or_else(|_| job.failed()));
             }
-            // If it panics, the operation is executed on pages in its turn (PX-G).
-            let done = catch_unwind(AssertUnwindSafe(|| process.run_job(&job)));
-            let done = done.unwrap_or_else(|_| job.failed());
-            process.step(now, Event::Ran(done), watch);
+            match done {
+                Some(done) if job.effort() == Effort::Short => {
+                    process.step(now, Event::Ran(done), watch);
+                }
+                done => {
+                    self.waiting.put((job, done));
+                    self.is_of_use = true;
+                }
+            }
         }
         if self.look_at <= clock.mono_ns() {
             self.look_at = clock.mono_ns().saturating_add(LOOK_NS);
@@ -212,18 +269,22 @@ impl Workers {
     }
 }
 
-fn work<S: Service>(
-    service: &S,
-    part: ServicePart,
-    waiting: &Mutex<Receiver<Job>>,
-    voice: &Voice,
-    began: &Began,
-) {
-    loop {
-        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.waiting.close();
+    }
+}
+
+fn work<S: Service>(service: &S, part: ServicePart, waiting: &Waiting, voice: &Voice, began: &Began) {
+    while let Some((job, done)) = waiting.take() {
         began.begin();
-        let ran = catch_unwind(AssertUnwindSafe(|| job.run(service, &part, voice)));
+        let ran = catch_unwind(AssertUnwindSafe(|| match done {
+            None => job.run(service, &part, voice),
+            Some(done) => {
+                job.store(service, &done);
+                done
+            }
+        }));
         began.end();
         let done = ran.unwrap_or_else(|_| {
             warn!("an operation has panicked on a worker: it is executed again in its turn (PX-G)");

@@ -80,6 +80,8 @@ impl Service for Timed {
 
 #[cfg(test)]
 mod tests {
+    use quorate_service::Effort;
+
     use super::*;
 
     #[test]
@@ -89,12 +91,12 @@ mod tests {
         let declared = |bytes: &[u8]| {
             let mut access = Access::new();
             Timed.access(bytes, &mut access);
-            (access.keys().map(<[_]>::len), access.is_long())
+            (access.keys().map(<[_]>::len), access.effort())
         };
-        assert_eq!((declared(&bytes), Timed.is_read_only(&bytes)), ((Some(1), true), false));
+        assert_eq!((declared(&bytes), Timed.is_read_only(&bytes)), ((Some(1), Effort::Long), false));
         bytes.clear();
         operation(0, 8, 19, 0, &mut bytes);
-        assert_eq!(declared(&bytes), (Some(0), false));
+        assert_eq!(declared(&bytes), (Some(0), Effort::Short));
         bytes.truncate(BYTES_MIN - 1);
         assert_eq!(decode(&bytes), None);
         // What the null service has always understood.

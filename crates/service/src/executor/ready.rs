@@ -13,12 +13,16 @@ use crate::state::elsewhere::CellLink;
 use crate::state::view::View;
 use crate::stop::Stop;
 
-/// A run on cells whose versions are still the same, and what has become of it.
+/// A run on cells, and what has become of it.
 #[derive(Debug)]
 pub(crate) struct Ready<'a> {
     run: &'a CellRun,
     reads: &'a [(Cell, Seen)],
     result: &'a [u8],
+    /// All versions, and the time, are still the same.
+    is_same: bool,
+    /// The operation is in the service's store with this time (PX-H).
+    is_stored: bool,
     /// The log was applied. If not, the operation was executed on pages.
     is_applied: bool,
 }
@@ -43,6 +47,11 @@ impl Ran {
             Err(Stop::Fault(_) | Stop::NeedsOrder | Stop::Corrupt) => return None,
         }
         Some(Self { run, result })
+    }
+
+    /// Returns whether the service stores the operation after the run: it changes something (PX-H).
+    pub(crate) fn is_to_store(&self) -> bool {
+        !self.run.is_empty()
     }
 }
 
@@ -70,9 +79,15 @@ impl ServicePart {
 }
 
 impl<'a> Ready<'a> {
-    /// Returns a run that has read these versions.
-    pub(crate) fn new(ran: &'a Ran, reads: &'a [(Cell, Seen)]) -> Self {
-        Self { run: &ran.run, reads, result: &ran.result, is_applied: false }
+    /// Returns a run that has read these versions. `is_same`: they are the present ones. `is_timely`: it had the agreed time.
+    pub(crate) fn new(ran: &'a Ran, reads: &'a [(Cell, Seen)], is_same: bool, is_timely: bool) -> Self {
+        let is_stored = is_timely && ran.is_to_store();
+        Self { run: &ran.run, reads, result: &ran.result, is_same, is_stored, is_applied: false }
+    }
+
+    /// Returns whether the operation is in the service's store.
+    pub(super) fn is_stored(&self) -> bool {
+        self.is_stored
     }
 
     /// Returns whether the log was applied.
@@ -89,6 +104,9 @@ impl<'a> Ready<'a> {
         (state, part): (&mut State<P>, (u32, u32)),
         result: &mut Vec<u8>,
     ) -> Result<bool, PageFault> {
+        if !self.is_same {
+            return Ok(false);
+        }
         match self.try_apply(cx, service, state, part) {
             Ok(true) => {
                 result.extend_from_slice(self.result);

@@ -10,7 +10,7 @@ use super::ready::{Ran, Ready, ServicePart};
 use crate::page::{PageFault, PageStore};
 use crate::registry::Rights;
 use crate::replies::LanesMark;
-use crate::service::{Access, Context, Service};
+use crate::service::{Access, Context, Effort, Service};
 use crate::state::btree::{Tree, Value};
 use crate::state::cell::{Below, Cell, CellRun};
 use crate::state::elsewhere::{Answered, Asked, CellContent};
@@ -151,14 +151,14 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         let mut run = CellRun::default();
         let view = self.state.on_cells(self.service_pages, below, &mut run);
         let found = find(&view, asked);
-        Answered::new(found, run.reads(), run.has_failed())
+        Answered::new(found, run.take_reads(), run.has_failed())
     }
 
-    /// Returns whether an operation is declared to take long.
-    pub fn is_long(&self, operation: &[u8]) -> bool {
+    /// Returns what of an operation is declared to take long.
+    pub fn effort(&self, operation: &[u8]) -> Effort {
         let mut access = Access::new();
         self.service.access(operation, &mut access);
-        access.is_long()
+        access.effort()
     }
 
     /// Returns whether the client may execute an operation of the service now.

@@ -8,11 +8,11 @@ use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 use crate::executor::Ran;
 use crate::parallel::parallelizer::Position;
+use crate::service::Effort;
 use crate::state::cell::{Cell, Seen};
 
 /// A request that was inserted and has not settled.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Inserted {
     pub(super) position: Position,
     pub(super) client: ClientId,
@@ -21,8 +21,7 @@ pub(super) struct Inserted {
     pub(super) replier: Option<u16>,
     pub(super) time_ns: u64,
     pub(super) operation: Arc<[u8]>,
-    /// It takes long.
-    pub(super) is_long: bool,
+    pub(super) effort: Effort,
     /// Its lane was in the client table when the request was inserted.
     pub(super) has_lane: bool,
     /// The request can run on pages only.
@@ -64,4 +63,14 @@ pub(super) struct Open {
     pub(super) requests: u32,
     pub(super) settled: u32,
     pub(super) time_ns: Option<u64>,
+}
+
+/// Returns what tells an unsettled request from all others.
+pub(super) fn low_half(ordinal: u64) -> u32 {
+    u32::try_from(ordinal & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
+/// Returns the place of a request that is this far behind the oldest.
+pub(super) fn at(distance: u64) -> usize {
+    usize::try_from(distance).unwrap_or(usize::MAX)
 }

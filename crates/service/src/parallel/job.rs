@@ -8,7 +8,7 @@ use quorate_wire::{ClientId, Digest, SeqNum, Timestamp};
 
 use crate::executor::{Ran, ServicePart};
 use crate::parallel::parallelizer::Position;
-use crate::service::{Context, Service};
+use crate::service::{Context, Effort, Service};
 use crate::state::cell::Cell;
 use crate::state::elsewhere::{Answered, Asked, CellLink};
 
@@ -19,7 +19,7 @@ pub struct Job {
     pub(super) generation: u64,
     pub(super) cx: Context,
     pub(super) operation: Arc<[u8]>,
-    pub(super) is_long: bool,
+    pub(super) effort: Effort,
 }
 
 /// What a worker hands back.
@@ -66,12 +66,21 @@ impl Job {
     pub fn run<S: Service>(&self, service: &S, place: &ServicePart, questions: &dyn Questions) -> Done {
         let link = OfJob { job: self, questions };
         let ran = place.run(service, (self.cx, &self.operation), &link);
-        Done { ordinal: self.ordinal, generation: self.generation, ran }
+        let done = Done { ordinal: self.ordinal, generation: self.generation, ran };
+        self.store(service, &done);
+        done
     }
 
-    /// Returns whether it takes long, as its service declares.
-    pub fn is_long(&self) -> bool {
-        self.is_long
+    /// Lets the service store the operation, if it has run and changes something (PX-H).
+    pub fn store<S: Service>(&self, service: &S, done: &Done) {
+        if done.ran.as_ref().is_some_and(Ran::is_to_store) {
+            service.store(self.cx, &self.operation);
+        }
+    }
+
+    /// Returns what of it takes long, as its service declares.
+    pub fn effort(&self) -> Effort {
+        self.effort
     }
 
     /// Returns what a worker hands back if the run panicked: the request runs on pages when its turn comes (PX-G).

@@ -4,25 +4,26 @@
 //! worker; and [`Runs::settle`] for as long as it returns something. The order of these calls decides nothing but the
 //! moment of a reply.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::reply::ReplyOutcome;
-use quorate_wire::{Batch, ClientId, Replies, SeqNum, Timestamp};
+use quorate_wire::{Batch, Replies, SeqNum};
 
 use crate::executor::{Executor, Ready, settle};
 use crate::page::{PageFault, PageStore};
 use crate::parallel::engine::EngineKind;
-use crate::parallel::inserted::{Inserted, Open, Status};
+use crate::parallel::inserted::{Inserted, Open, Status, at, low_half};
 use crate::parallel::job::{Answer, Counters, Declared, Done, Early, Job, Question, Settled, WrongRule};
 use crate::parallel::parallelizer::{Full, Parallelizer, Position};
 use crate::parallel::reads::Reads;
 use crate::parallel::rules::{MatrixError, Rules};
 use crate::parallel::unsettled::Unsettled;
 use crate::registry;
-use crate::service::{Context, Service};
+use crate::service::{Context, Effort, Service};
 use crate::state::cell::{Cell, Seen};
+use crate::state::index::Index;
 
 /// The unsettled requests of a replica.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ pub struct Runs<R> {
     reads: Reads,
     batches: VecDeque<Open>,
     requests: VecDeque<Inserted>,
-    /// The last unsettled request of each lane.
-    lanes: BTreeMap<ClientId, Timestamp>,
+    /// Of each lane with an unsettled request, the one with the last timestamp: the low half of its ordinal.
+    lanes: Index,
     /// Requests that do not depend on all others, and whose lane is not in the client table. When they settle, they may
     /// remove another lane.
     doubtful: BTreeSet<u64>,
@@ -71,7 +72,7 @@ impl<R: Rules> Runs<R> {
             unsettled: Unsettled::default(),
             batches: VecDeque::new(),
             requests: VecDeque::new(),
-            lanes: BTreeMap::new(),
+            lanes: Index::default(),
             doubtful: BTreeSet::new(),
             past: VecDeque::new(),
             time_max: 0,
@@ -122,21 +123,22 @@ impl<R: Rules> Runs<R> {
             let (client, operation) = (request.client, request.operation);
             // A lane whose page is away counts as one that is not there.
             let settled = settle::lane_timestamp(executor, client).unwrap_or(None);
-            let last = self.lanes.get(&client).copied().max(settled);
+            let ordinal = self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
+            let back = self.lanes.get(client.0).map(|last| at(low_half(ordinal).wrapping_sub(last).into()));
+            let before = back.and_then(|back| self.requests.get(self.requests.len().checked_sub(back)?));
+            let last = before.map(|before| before.timestamp).max(settled);
             let barrier = self.is_distrusted
                 || client.replica().is_some()
                 || operation.starts_with(&registry::MAGIC)
                 || last.is_none();
             if !barrier && settled.is_none() {
-                let ordinal =
-                    self.unsettled.settled() + u64::try_from(self.requests.len()).unwrap_or(u64::MAX);
                 self.doubtful.insert(ordinal);
             }
             let cost = executor.cost(operation);
             self.reserved = self.reserved.saturating_add(cost.unwrap_or(0));
             let has_room = plant!(26, cost.is_some() && self.reserved <= room, true);
-            let (position, is_long) = (Position { seq, index }, executor.is_long(operation));
-            self.parallelizer.admit(position, client.0, operation, barrier, !is_long);
+            let (position, effort) = (Position { seq, index }, executor.effort(operation));
+            self.parallelizer.admit(position, client.0, operation, barrier, effort == Effort::Short);
             self.reads.insert(self.parallelizer.parsed());
             self.requests.push_back(Inserted {
                 position,
@@ -146,14 +148,16 @@ impl<R: Rules> Runs<R> {
                 replier: request.replier,
                 time_ns: self.time_max,
                 operation: operation.into(),
-                is_long,
+                effort,
                 has_lane: settled.is_some(),
                 barrier,
                 is_certain: is_timely && has_room && last.is_some_and(|last| request.timestamp > last),
                 cost: cost.unwrap_or(0),
                 status: Status::Waiting,
             });
-            self.lanes.insert(client, last.map_or(request.timestamp, |last| last.max(request.timestamp)));
+            if last.is_none_or(|last| request.timestamp > last) {
+                self.lanes.insert(client.0, low_half(ordinal));
+            }
         }
         let requests = u32::try_from(count).unwrap_or(u32::MAX);
         let choice = batch.choice().to_vec();
@@ -206,16 +210,20 @@ impl<R: Rules> Runs<R> {
                 generation: self.generation,
                 cx,
                 operation: Arc::clone(&request.operation),
-                is_long: request.is_long,
+                effort: request.effort,
             });
         }
         None
     }
 
-    /// Runs a job on cells.
+    /// Runs a job on cells. Of [`Effort::Stored`], [`Job::store`] is left for a worker.
     pub fn run<S: Service, P: PageStore>(&self, executor: &Executor<S, P>, job: &Job) -> Done {
         let ran = executor.run_on_cells(job.cx, &job.operation, &self.unsettled.below(job.ordinal));
-        Done { ordinal: job.ordinal, generation: job.generation, ran }
+        let done = Done { ordinal: job.ordinal, generation: job.generation, ran };
+        if plant!(35, job.effort != Effort::Stored, false) {
+            job.store(executor.service(), &done);
+        }
+        done
     }
 
     /// Answers a run on another thread. None: the run is nobody's (PX-10).
@@ -236,12 +244,13 @@ impl<R: Rules> Runs<R> {
         }
         self.under_way -= 1;
         let settled = self.unsettled.settled();
-        let Some(ran) = done.ran else {
+        let Some(mut ran) = done.ran else {
             self.requests[at(done.ordinal - settled)].status = Status::OnPages;
             return None;
         };
         self.counters.runs += 1;
-        let reads = ran.run.reads();
+        let bytes = ran.run.bytes() + ran.result.len();
+        let reads = ran.run.take_reads();
         // A run that saw a request whose outcome is not certain is not certain itself.
         let is_certain = plant!(27, self.unsettled.is_current(done.ordinal, &reads), true)
             && ran.run.is_unconditional()
@@ -268,7 +277,7 @@ impl<R: Rules> Runs<R> {
             self.counters.early += 1;
             self.reads.replied(request.position.seq, request.time_ns);
         }
-        self.parallelizer.remove_request(request.position, ran.run.bytes() + ran.result.len());
+        self.parallelizer.remove_request(request.position, bytes);
         request.status = Status::Ran { ran, reads, has_replied };
         early
     }
@@ -313,9 +322,9 @@ impl<R: Rules> Runs<R> {
         let mut ready = match &request.status {
             Status::Waiting | Status::Running => return Ok(None),
             Status::Ran { ran, reads, .. } => {
-                let is_same =
-                    self.unsettled.stale(reads).is_none() && plant!(29, time_ns == request.time_ns, true);
-                is_same.then(|| Ready::new(ran, reads))
+                let is_timely = time_ns == request.time_ns;
+                let is_same = self.unsettled.stale(reads).is_none() && plant!(29, is_timely, true);
+                Some(Ready::new(ran, reads, is_same, is_timely))
             }
             Status::OnPages => None,
         };
@@ -373,8 +382,8 @@ impl<R: Rules> Runs<R> {
         let Some(mut request) = self.requests.pop_front() else { unreachable!("it was looked at") };
         self.doubtful.remove(&ordinal);
         self.reserved = self.reserved.saturating_sub(request.cost);
-        if self.lanes.get(&request.client) == Some(&request.timestamp) {
-            self.lanes.remove(&request.client);
+        if self.lanes.get(request.client.0) == Some(low_half(ordinal)) {
+            self.lanes.remove(request.client.0);
         }
         match core::mem::replace(&mut request.status, Status::OnPages) {
             Status::Ran { ran, reads, has_replied } => {
@@ -488,8 +497,4 @@ impl<R: Rules> Runs<R> {
     pub(super) fn versions(&self) -> usize {
         self.unsettled.len()
     }
-}
-
-fn at(distance: u64) -> usize {
-    usize::try_from(distance).unwrap_or(usize::MAX)
 }

@@ -6,4 +6,5 @@ mod engines;
 mod flaky;
 mod pairs;
 mod schedules;
+mod stored;
 mod threads;

@@ -137,9 +137,9 @@ impl CellRun {
         self.failed.get() || is_mixed
     }
 
-    /// Returns each cell read, with its version.
-    pub(crate) fn reads(&self) -> Vec<(Cell, Seen)> {
-        self.reads.borrow().clone()
+    /// Takes each cell read, with its version.
+    pub(crate) fn take_reads(&mut self) -> Vec<(Cell, Seen)> {
+        core::mem::take(self.reads.get_mut())
     }
 
     /// Returns each cell written, with its content.
@@ -150,6 +150,11 @@ impl CellRun {
     /// Returns how much each sum was changed by.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&(u32, usize), &i64)> {
         self.sums.iter()
+    }
+
+    /// Returns whether it changes nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.changes.is_empty()
     }
 
     /// Returns the changes in order.

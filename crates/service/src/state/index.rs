@@ -68,12 +68,15 @@ impl Index {
 
     /// Removes `key`, if it is there.
     pub(crate) fn remove(&mut self, key: u64) {
-        if self.get(key).is_none() {
+        if self.len == 0 {
+            return;
+        }
+        let mask = self.cells.len() - 1;
+        let mut hole = self.find(key);
+        if self.cells[hole].generation != self.generation {
             return;
         }
         self.len -= 1;
-        let mask = self.cells.len() - 1;
-        let mut hole = self.find(key);
         let mut at = hole;
         // Entries behind the hole move up, unless they are where they belong or behind it.
         loop {

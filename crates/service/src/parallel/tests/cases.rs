@@ -261,7 +261,7 @@ fn a_base_that_moves_during_a_run() {
     let keys = [b"a", b"b"].map(|key| Cell::Entry { tree: (0, 8), key: key.to_vec() });
     unsettled.settle(0, keys.into_iter(), None, 2);
     assert_eq!(read(&after, &unsettled, b"b"), b"new", "a mixture");
-    let reads = run.reads();
+    let reads = run.take_reads();
     assert!(!unsettled.is_current(1, &reads), "no reply leaves early");
     let (cell, version) = unsettled.stale(&reads).unwrap();
     assert_eq!((cell, version), (&Cell::Entry { tree: (0, 8), key: b"a".to_vec() }, (0, 0)));

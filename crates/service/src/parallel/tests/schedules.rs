@@ -14,11 +14,12 @@ use crate::kv::{Command, Condition, Items, Kv, Operation};
 use crate::options::Options;
 use crate::parallel::tests::drawn::{elements, further, list};
 use crate::parallel::tests::flaky::Flaky;
+use crate::parallel::tests::stored::StoredKv;
 use crate::parallel::*;
 use crate::planted::plant;
 use crate::registry::{Client, RegistryOp, Rights};
 use crate::replies::shares::IDLE_NS;
-use crate::service::Context;
+use crate::service::{Context, Effort};
 use crate::testing::{Xorshift, batch, domains, options};
 
 pub(super) const KINDS: [EngineKind; 4] =
@@ -186,17 +187,17 @@ fn person(principal: u64, rights: Rights) -> Client {
     Client { rights, key: [u8::try_from(principal).unwrap(); 32], address: None }
 }
 
-pub(super) fn executor(plan: Plan) -> Executor<Kv, Flaky> {
+pub(super) fn executor(plan: Plan) -> Executor<StoredKv, Flaky> {
     let sized = |pages_max| Options { pages_max, ..options() };
     let smallest = || (1..4096).map(sized).find(|options| options.check().is_ok()).unwrap();
     let options = if plan.is_small { smallest() } else { options() };
     if !plan.is_crowded {
-        return Executor::with_store(Kv, domains(), options, Flaky::default());
+        return Executor::with_store(StoredKv::default(), domains(), options, Flaky::default());
     }
     let options = Options { clients_max: 16, lanes_max: 4, ..options };
     let rights = |principal| if principal < 4 { Rights::Admin } else { Rights::Write };
     let founders = (1..9).map(|principal| (principal, person(principal, rights(principal)))).collect();
-    Executor::with_store(Kv, domains(), options, Flaky::default()).governed(founders, 4)
+    Executor::with_store(StoredKv::default(), domains(), options, Flaky::default()).governed(founders, 4)
 }
 
 /// What came of a comparison.
@@ -214,12 +215,40 @@ struct Comparison {
 
 /// Answers questions at once.
 #[derive(Debug)]
-struct Direct<'a>(&'a Runs<KvRules>, &'a Executor<Kv, Flaky>);
+struct Direct<'a>(&'a Runs<KvRules>, &'a Executor<StoredKv, Flaky>);
 
 impl Questions for Direct<'_> {
     fn ask(&self, question: Question) -> Option<Answer> {
         self.0.answer(self.1, &question)
     }
+}
+
+/// Returns the last timestamp of each lane.
+fn table(executor: &Executor<StoredKv, Flaky>) -> Vec<(ClientId, Timestamp)> {
+    let mut clients = Vec::new();
+    executor.clients(&mut clients);
+    clients.sort_unstable();
+    clients
+}
+
+/// Counts the early replies that were wrong. Each other one must have left after its operation was stored.
+fn wrong_early(
+    early: &[(Early, bool)],
+    expected: &BTreeMap<Position, Said>,
+    stored: &StoredKv,
+) -> Result<usize, String> {
+    let mut wrong = 0;
+    for (reply, is_stored) in early {
+        let (client, timestamp, outcome, result) = &expected[&reply.position];
+        let is_same = (*client, *timestamp) == (reply.client, reply.timestamp)
+            && *outcome == ReplyOutcome::Executed
+            && result.as_ref() == Some(&reply.result);
+        wrong += usize::from(!is_same);
+        if is_same && !is_stored && !stored.times(reply.position).is_empty() {
+            return Err(format!("{:?} was answered before it was stored", reply.position));
+        }
+    }
+    Ok(wrong)
 }
 
 /// Runs the same batches sequentially and in parallel.
@@ -230,7 +259,7 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
     let mut runs = Runs::new(plan.kind, KvRules(plan.hidden), random.next(), true).unwrap();
     let mut found = Comparison::default();
     let mut expected: BTreeMap<Position, Said> = BTreeMap::new();
-    let mut early: Vec<Early> = Vec::new();
+    let mut early: Vec<(Early, bool)> = Vec::new();
     let (mut inserted, mut waiting, mut done) = (0, Vec::<Job>::new(), Vec::<Done>::new());
     let mut replies = Replies::new();
     while ahead.last_executed().0 < plan.batches {
@@ -249,13 +278,21 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
                 let job = waiting.swap_remove(pick(&mut random, waiting.len()));
                 // On this thread, or as on another one, which asks for each cell.
                 done.push(if random.below(2) == 0 {
-                    runs.run(&ahead, &job)
+                    let done = runs.run(&ahead, &job);
+                    if job.effort() == Effort::Stored {
+                        job.store(ahead.service(), &done);
+                    }
+                    done
                 } else {
-                    job.run(&Kv, &ahead.service_part(), &Direct(&runs, &ahead))
+                    job.run(ahead.service(), &ahead.service_part(), &Direct(&runs, &ahead))
                 });
             }
             6 if !done.is_empty() => {
-                early.extend(runs.finish(done.swap_remove(pick(&mut random, done.len()))));
+                let reply = runs.finish(done.swap_remove(pick(&mut random, done.len())));
+                early.extend(reply.map(|reply| {
+                    let is_stored = !ahead.service().times(reply.position).is_empty();
+                    (reply, is_stored)
+                }));
             }
             7 if plan.drains && random.below(60) == 0 => {
                 // A transfer, a rollback, a shutdown: no worker is waited for.
@@ -280,7 +317,10 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
                     found.fulls += usize::from(said.3.as_deref() == Some(&[3, 6]));
                     found.lanes +=
                         usize::from(matches!(said.2, ReplyOutcome::Refused | ReplyOutcome::Overtaken));
-                    expected.insert(Position { seq, index }, said);
+                    let place = Position { seq, index };
+                    let is_once = !plan.drains && !plan.faults;
+                    ahead.service().check(place, sequential.service(), is_once)?;
+                    expected.insert(place, said);
                 }
                 replies.clear();
                 if seq.0 % 4 == 0 {
@@ -295,22 +335,10 @@ fn compare(plan: Plan, seed: u64) -> Result<Comparison, String> {
         }
     }
     ahead.store().away_in(0);
-    let table = |executor: &Executor<Kv, Flaky>| {
-        let mut clients = Vec::new();
-        executor.clients(&mut clients);
-        clients.sort_unstable();
-        clients
-    };
     if table(&sequential) != table(&ahead) {
         return Err("the client tables differ".into());
     }
-    for reply in &early {
-        let (client, timestamp, outcome, result) = &expected[&reply.position];
-        let is_same = (*client, *timestamp) == (reply.client, reply.timestamp)
-            && *outcome == ReplyOutcome::Executed
-            && result.as_ref() == Some(&reply.result);
-        found.wrong_early += usize::from(!is_same);
-    }
+    found.wrong_early = wrong_early(&early, &expected, sequential.service())?;
     if runs.versions() > 0 {
         return Err(format!("{} versions are left", runs.versions()));
     }
@@ -412,7 +440,7 @@ fn x1_a_wrong_rule_is_reported_and_splits_nobody() {
 #[test]
 fn wrong_versions_are_found() {
     let full = Plan { workers: 16, keys: 200, batches: 120, is_small: true, ..PLAN };
-    for error in (21..=23).chain(25..=34) {
+    for error in (21..=23).chain(25..=36) {
         plant(error);
         let is_found = |plan: Plan, seeds: u64| {
             let run = |seed| compare(plan, seed).map_or(true, |found| found.wrong + found.wrong_early > 0);
@@ -423,6 +451,7 @@ fn wrong_versions_are_found() {
             || [EngineKind::GroupIndex, EngineKind::Free]
                 .iter()
                 .any(|kind| is_found(Plan { kind: *kind, ..full }, 40))
+            || is_found(Plan { workers: 16, keys: 3, kind: EngineKind::Free, drains: false, ..PLAN }, 40)
             || [false, true].iter().any(|crowded| {
                 is_found(Plan { workers: 16, faults: true, is_crowded: *crowded, ..PLAN }, 100)
             });
