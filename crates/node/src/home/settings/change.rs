@@ -7,7 +7,7 @@ use super::keys::{KEYS, nearest};
 /// How a setting changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// By an ordered operation: replicas read it only while they execute a batch, from the state.
+    /// By an ordered operation: it is a part of the state.
     Ordered(Setting),
     /// All nodes are stopped, and their files changed: why.
     Stopped(&'static str),
