@@ -3,6 +3,8 @@
 use alloc::string::{String, ToString};
 
 use quorate_wire::digest::{ClusterId, Domains};
+use quorate_wire::frame::FRAME_BYTES_MAX;
+use quorate_wire::message::ViewChange;
 use quorate_wire::{Cluster, ReplicaId, SeqNum, message};
 
 /// Nanoseconds in a millisecond.
@@ -184,6 +186,16 @@ impl core::fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
+/// Returns the largest window, a multiple of `k`, with which every VIEW-CHANGE fits a frame, however often
+/// Byzantine primaries propose other batches at the same numbers.
+fn window_max(cluster: Cluster, k: u64) -> u64 {
+    // What surrounds the body in the longest of these frames is shorter than 2 KiB.
+    let room = (FRAME_BYTES_MAX - (2 << 10)) as u64;
+    let fits = |window: &u64| ViewChange::body_bytes_max(cluster, *window) <= room;
+    let max = u64::from(message::WINDOW_MAX);
+    (1..=max / k).rev().map(|checkpoints| checkpoints * k).find(fits).unwrap_or(k)
+}
+
 impl Config {
     /// Returns the defaults for `cluster` (spec §1.3).
     pub fn new(cluster: Cluster, cluster_id: ClusterId) -> Self {
@@ -191,7 +203,7 @@ impl Config {
             cluster,
             cluster_id,
             checkpoint_interval: 128,
-            window: 2048,
+            window: window_max(cluster, 128).min(2048),
             pipeline: 8,
             batch_requests_max: 1024,
             batch_bytes_max: 56 << 10,
@@ -245,6 +257,12 @@ impl Config {
             "window",
             window.to_string(),
             "at most 4096, for which messages have room",
+        )?;
+        rule(
+            window <= window_max(self.cluster, 1),
+            "window",
+            window.to_string(),
+            "too large for this number of replicas: a VIEW-CHANGE could outgrow a frame",
         )?;
         rule(
             window / k < u64::from(message::CHECKPOINTS_MAX),

@@ -7,10 +7,14 @@ use quorate_pbft::config::{ConfigError, RequestAuth};
 use quorate_pbft::step::{Input, Timer};
 use quorate_pbft::{Config, Milestone};
 use quorate_wire::Replies;
-use quorate_wire::frame::Frame;
+use quorate_wire::codec::Writer;
+use quorate_wire::frame::{ENTRY_BYTES, FRAME_BYTES_MAX, Frame, HEADER_BYTES, SIGNATURE_BYTES};
 use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::life::Life;
-use quorate_wire::message::{Kind, NewView, ViewChange};
+use quorate_wire::message::{
+    Kind, LeaveCert, NewView, PrePrepared, Prepared, Suspect, SuspectReason, ViewChange,
+};
+use quorate_wire::{Cluster, ClusterId, Digest};
 
 fn suspected(desk: &Desk, view: u64) -> bool {
     desk.said(|m| matches!(m, Milestone::Suspected { view: of, .. } if of.0 == view))
@@ -90,6 +94,49 @@ fn b29_time_outs_without_a_bound_are_refused() {
     let config = Config { view_timeout_max_ns: u64::MAX, ..desk.config.clone() };
     let Err(ConfigError { key, .. }) = config.check() else { panic!("584 years are too long") };
     assert_eq!(key, "view_timeout_max_ns");
+}
+
+/// Byzantine primaries of several views can propose other batches at each number of the window. The VIEW-CHANGE that
+/// reports them all (VC-4) fits a frame, whatever the number of replicas: the defaults ensure this, and a larger window
+/// is refused.
+#[test]
+fn the_longest_view_change_fits_a_frame() {
+    for f in [1, 3, 4, 9, 10, 21] {
+        let cluster = Cluster::tolerating(f).unwrap();
+        let config = Config::new(cluster, ClusterId([1; 32]));
+        config.check().unwrap();
+        let (k, window) = (config.checkpoint_interval, config.window);
+        assert!(
+            window == 2048 || Config { window: window + k, ..config.clone() }.check().is_err(),
+            "{window}"
+        );
+        let digest = |claim| Digest([claim; 32]);
+        let suspect = Suspect { view: ViewNum(98), reason: SuspectReason::Timeout, signature: [0; 64] };
+        let longest = ViewChange {
+            view: ViewNum(99),
+            stable: SeqNum(0),
+            life: Life::default(),
+            checkpoints: (0..64).map(|seq| (SeqNum(seq), digest(0))).collect(),
+            prepared: (1..=window)
+                .map(|seq| Prepared { seq: SeqNum(seq), digest: digest(0), view: ViewNum(0) })
+                .collect(),
+            pre_prepared: (1..=window)
+                .map(|seq| PrePrepared {
+                    seq: SeqNum(seq),
+                    claims: (0..u8::try_from(f).unwrap() + 2)
+                        .map(|claim| (digest(claim), ViewNum(0)))
+                        .collect(),
+                })
+                .collect(),
+            leave: LeaveCert { suspects: (0..=f).map(|replica| (ReplicaId(replica), suspect)).collect() },
+        };
+        let mut body = Vec::new();
+        longest.encode(&mut Writer::new(&mut body));
+        assert_eq!(body.len() as u64, ViewChange::body_bytes_max(cluster, window));
+        let entries = cluster.n() * ENTRY_BYTES;
+        assert!(HEADER_BYTES + body.len() + 16 + SIGNATURE_BYTES + entries <= FRAME_BYTES_MAX, "f = {f}");
+        assert_eq!(ViewChange::decode(&body), Ok(longest));
+    }
 }
 
 /// A timer may run out in the moment in which its reason ends: it is on its way already and cannot be

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::envelope::cluster::REPLICAS_MAX;
+use crate::envelope::cluster::{Cluster, REPLICAS_MAX};
 use crate::envelope::codec::{DecodeError, Decoded, Writer};
 use crate::envelope::digest::{Digest, Domains};
 use crate::envelope::id::{ReplicaId, SeqNum, ViewNum};
@@ -126,6 +126,17 @@ pub struct ViewChange {
 }
 
 impl ViewChange {
+    /// Returns the length of the longest body that a correct replica of `cluster` sends, if its log window has `window`
+    /// batches (VC-3, VC-4).
+    pub fn body_bytes_max(cluster: Cluster, window: u64) -> u64 {
+        const SEQ_DIGEST_VIEW: u64 = 8 + 32 + 8;
+        let claims = cluster.f() as u64 + 2;
+        let batch = SEQ_DIGEST_VIEW + 8 + 1 + claims * (32 + 8);
+        let checkpoints = u64::from(CHECKPOINTS_MAX) * (8 + 32);
+        let leave = cluster.weak() as u64 * (2 + 1 + 64);
+        8 + 8 + 16 + 1 + checkpoints + 2 + 2 + window * batch + 1 + leave
+    }
+
     /// Appends the body.
     pub fn encode(&self, out: &mut Writer<'_>) {
         out.u64(self.view.0);
