@@ -1,6 +1,6 @@
 //! Operations that add a name.
 
-use super::attributes::{check_size, permissions, time};
+use super::attributes::{check_size, drop_privileges, permissions, time};
 use super::{Made, Node, Op, check_new_name};
 use crate::error::{Done, Why};
 use crate::op::caller::{EXECUTE, SETGID, WRITE};
@@ -132,6 +132,9 @@ impl<'s> Op<'_, 's, '_> {
 
     /// Returns the directory of a new name, if the caller may add it.
     fn place(&mut self, dir: &[u8], name: &[u8]) -> Done<Node<'s>> {
+                    if !dir.caller.is_root() {
+                        drop_privileges(&mut inode);
+                    }
         let dir = self.writable_dir(dir)?;
         check_new_name(name)?;
         if self.entry(&dir, name)?.is_some() {

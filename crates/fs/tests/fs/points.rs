@@ -406,6 +406,21 @@ fn nfs08_links_symbolic_links_and_special_files() {
     b.assert_clean();
 }
 
+/// A file that another user has cut is not what its owner has made executable: CREATE is as SETATTR and WRITE.
+#[test]
+fn l88_a_creation_that_cuts_a_file_takes_setuid_and_setgid() {
+    let mut b = Bench::new();
+    let root = b.root.clone();
+    let file = b.file(&root, "f");
+    let cut = || CreateHow::Unchecked(size(0));
+    for (uid, set, left) in [(0, 0o6777, 0o6777), (10, 0o6777, 0o777), (10, 0o2666, 0o2666)] {
+        b.become_user(0, 0).setattr(&file, mode(set)).unwrap();
+        b.become_user(uid, uid);
+        b.create(&root, "f", cut()).unwrap();
+        assert_eq!(b.getattr(&file).unwrap().mode, left, "user {uid}, {set:o}");
+    }
+}
+
 /// A client that repeats a change gets its reply, whatever others have done since, and whatever has failed.
 #[test]
 fn l86_a_reply_outlives_the_calls_of_others() {
