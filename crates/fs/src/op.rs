@@ -172,6 +172,7 @@ impl<'s> Op<'_, 's, '_> {
         inode.nlink = inode.nlink.checked_sub(1).ok_or(Stop::Corrupt)?;
         if inode.nlink > 0 {
             inode.ctime = self.volume.tick()?;
+            self.volume.charge(inode.uid, 0, 0, -1)?;
             return self.volume.put_inode(number, &inode);
         }
         if inode.kind == FileKind::Reg || inode.kind == FileKind::Lnk {

@@ -15,7 +15,7 @@
 //! | names | directory 8, name | inode 8, cookie 8 |
 //! | cookies | directory 8, cookie 8 | inode 8, name |
 //! | extents | inode 8, block 8 | first page 4, pages 4 |
-//! | usage | user 4 | pages 8, inodes 8 |
+//! | usage | user 4 | pages 8, inodes 8, links 8 unless there are none |
 //! | mounts | address 16, export 4 | nothing |
 //!
 //! Keys are big-endian, so that trees are in the order of numbers; values are little-endian.
@@ -316,7 +316,7 @@ impl<'s, 'v> Volume<'s, 'v> {
         self.set_number(NEXT_INODE_AT, number.checked_add(1).ok_or(Stop::Corrupt)?)?;
         self.count_inodes(1)?;
         self.put_inode_with(number, inode, inline)?;
-        self.charge(inode.uid, 0, 1)?;
+        self.charge(inode.uid, 0, 1, 0)?;
         Ok(number)
     }
 
@@ -326,7 +326,7 @@ impl<'s, 'v> Volume<'s, 'v> {
             return Err(Stop::Corrupt.into());
         }
         self.count_inodes(-1)?;
-        self.charge(inode.uid, 0, -1)
+        self.charge(inode.uid, 0, -1, 0)
     }
 
     fn count_inodes(&mut self, change: i64) -> Result<(), Stop> {

@@ -13,10 +13,19 @@
 //! The numbers of a client's calls are consecutive. Some clients count in the byte order of the wire; Linux counts in
 //! that of its processor, so that the first byte on the wire changes fastest. Neighbouring numbers of either kind
 //! have the same four pages, chosen by a hash, and a reply replaces the oldest one there. So few pages change, and
-//! all of them fill evenly. A replaced reply is old: with 1024 pages, 8192 slots, it is almost never one of the last
-//! thousand calls.
+//! all of them fill evenly.
+//!
+//! A client that has lost its gateway repeats its calls seconds later, and other clients have made thousands of calls by
+//! then. So if every reply there is recent, not the oldest one goes, but:
+//!
+//! - the reply to a call that failed, if there is one. If there is none, a failure is not stored. A call that failed has
+//!   changed nothing, so it does less harm than any other when it is executed again. And a user can make any number of
+//!   calls that fail.
+//! - else the oldest reply of the client with the most replies there. So a client loses a recent reply to the calls of
+//!   others only if it has more than its share.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use quorate_service::Stop;
 
@@ -30,6 +39,50 @@ const REPLY_AT: usize = 52;
 const CHOICES: usize = 4;
 /// Maximum length of a stored reply, in bytes; those of the procedures that change something are shorter.
 const REPLY_BYTES_MAX: usize = SLOT_BYTES - REPLY_AT;
+
+/// A reply that is older can be replaced by any other, in nanoseconds. A Linux client repeats a call after 60 s.
+const RECENT_NS: u64 = 120_000_000_000;
+/// Where the status is in a reply, behind its head.
+const STATUS_AT: usize = 24;
+
+/// A slot, and what decides whether its reply is replaced.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    page: u32,
+    at: usize,
+    /// 0: it is empty.
+    stamp: u64,
+    address: [u8; 16],
+    fails: bool,
+}
+
+impl Slot {
+    fn decode(page: u32, at: usize, bytes: &[u8]) -> Result<Self, Stop> {
+        let address = bytes.get(16..).and_then(<[u8]>::first_chunk).ok_or(Stop::Corrupt)?;
+        let fails = fails(&bytes[REPLY_AT..]);
+        Ok(Self { page, at, stamp: le64(bytes, 8)?, address: *address, fails })
+    }
+}
+
+/// Returns whether a reply says that the call has failed.
+fn fails(reply: &[u8]) -> bool {
+    reply.get(STATUS_AT..STATUS_AT + 4).is_some_and(|status| status != [0; 4])
+}
+
+/// Returns the slot for a reply to a client; none if the reply is not worth one.
+fn choose(slots: &[Slot], now: u64, address: [u8; 16], fails: bool) -> Option<Slot> {
+    let oldest = slots.iter().min_by_key(|slot| slot.stamp)?;
+    if oldest.stamp == 0 || now.saturating_sub(oldest.stamp) > RECENT_NS {
+        return Some(*oldest);
+    }
+    let failures = slots.iter().any(|slot| slot.fails);
+    if fails && !failures {
+        return None;
+    }
+    let among = || slots.iter().filter(|slot| slot.fails || !failures);
+    let share = |of: [u8; 16]| among().filter(|slot| slot.address == of).count() + usize::from(of == address);
+    among().max_by_key(|slot| (share(slot.address), Reverse(slot.stamp))).copied()
+}
 
 /// The identity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +160,7 @@ impl CallId {
         Ok(false)
     }
 
-    /// Stores the reply to the call in the slot of the oldest reply in its pages.
+    /// Stores the reply to the call in its pages.
     pub(super) fn keep(&self, volume: &mut Volume<'_, '_>, reply: &[u8]) -> Result<(), Stop> {
         if reply.is_empty() || reply.len() > REPLY_BYTES_MAX {
             return Err(Stop::Corrupt);
@@ -116,16 +169,19 @@ impl CallId {
             volume.postpone(LaterKind::Keep, &[&self.encode(), reply]);
             return Ok(());
         }
-        let (mut oldest, mut page_number, mut at) = (u64::MAX, 0, 0);
+        let mut slots: Vec<Slot> = Vec::with_capacity(32);
         for page in self.pages(volume.settings().reply_pages) {
-            for (index, slot) in volume.reply_page(page)?.chunks_exact(SLOT_BYTES).enumerate() {
-                // An empty slot has stamp 0.
-                let stamp = le64(slot, 8)?;
-                if stamp < oldest {
-                    (oldest, page_number, at) = (stamp, page, index * SLOT_BYTES);
-                }
+            // A hash can choose a page twice.
+            if slots.iter().any(|slot| slot.page == page) {
+                continue;
+            }
+            for (index, bytes) in volume.reply_page(page)?.chunks_exact(SLOT_BYTES).enumerate() {
+                slots.push(Slot::decode(page, index * SLOT_BYTES, bytes)?);
             }
         }
+        let Some(Slot { page, at, .. }) = choose(&slots, volume.now(), self.address, fails(reply)) else {
+            return Ok(());
+        };
         let mut slot = [0; SLOT_BYTES];
         let len = u32::try_from(reply.len()).unwrap_or(0);
         slot[..4].copy_from_slice(&len.to_le_bytes());
@@ -134,7 +190,7 @@ impl CallId {
         slot[8..16].copy_from_slice(&volume.tick()?.to_le_bytes());
         slot[16..REPLY_AT].copy_from_slice(&self.bytes());
         slot[REPLY_AT..REPLY_AT + reply.len()].copy_from_slice(reply);
-        volume.write_reply_page(page_number, at, &slot)
+        volume.write_reply_page(page, at, &slot)
     }
 }
 

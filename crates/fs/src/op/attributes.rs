@@ -31,7 +31,7 @@ impl Op<'_, '_, '_> {
         check_set(&node, set)?;
         let Node { number, mut inode, caller, .. } = node;
         if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
-            self.volume.check_quota(uid, u64::from(inode.pages), 1)?;
+            self.volume.check_quota(uid, u64::from(inode.pages), 1 + u64::from(inode.links()))?;
         }
         check_size(self.volume, &inode, set)?;
         let now = self.volume.tick()?;
@@ -43,8 +43,9 @@ impl Op<'_, '_, '_> {
             }
         }
         if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
-            self.volume.charge(inode.uid, -i64::from(inode.pages), -1)?;
-            self.volume.charge(uid, i64::from(inode.pages), 1)?;
+            let (pages, links) = (i64::from(inode.pages), i64::from(inode.links()));
+            self.volume.charge(inode.uid, -pages, -1, -links)?;
+            self.volume.charge(uid, pages, 1, links)?;
         }
         change(&mut inode, &caller, set, now);
         inode.ctime = now;

@@ -1,9 +1,10 @@
 //! Operations that add a name.
 
-use super::attributes::{check_size, permissions, time};
+use super::attributes::{check_size, drop_privileges, permissions, time};
 use super::{Made, Node, Op, check_new_name};
 use crate::error::{Done, Why};
-use crate::op::caller::{EXECUTE, SETGID, WRITE};
+use crate::op::caller::{EXECUTE, READ, SETGID, WRITE};
+use crate::settings::Quota;
 use crate::types::{Creation, Device, FileKind, SetAttributes, TimeChange};
 use crate::volume::inode::{INLINE_BYTES_MAX, Inode};
 
@@ -65,7 +66,7 @@ impl<'s> Op<'_, 's, '_> {
 
     /// Adds a name to a file.
     pub(crate) fn add_link(&mut self, file: &[u8], dir: &[u8], name: &[u8]) -> Done<()> {
-        let Node { number, mut inode, export_index, .. } = self.node(file)?;
+        let Node { number, mut inode, export_index, caller, .. } = self.node(file)?;
         let dir = self.writable_dir(dir)?;
         if export_index != dir.export_index {
             return Err(Why::XDev.into());
@@ -81,7 +82,15 @@ impl<'s> Op<'_, 's, '_> {
         if inode.nlink >= self.volume.settings().links_max {
             return Err(Why::MLink.into());
         }
+        // It counts for the file's owner, in whose name only those act who may write the file.
+        let may_charge =
+            caller.owns(&inode) || inode.kind == FileKind::Reg && caller.may(&inode, READ | WRITE);
+        if self.volume.settings().quota != Quota::NONE && !may_charge {
+            return Err(Why::Perm.into());
+        }
+        self.volume.check_quota(inode.uid, 0, 1)?;
         self.volume.check_room()?;
+        self.volume.charge(inode.uid, 0, 0, 1)?;
         inode.nlink += 1;
         inode.ctime = self.volume.tick()?;
         self.volume.put_inode(number, &inode)?;
@@ -123,6 +132,9 @@ impl<'s> Op<'_, 's, '_> {
                     let now = self.volume.tick()?;
                     self.volume.truncate(number, &mut inode, size)?;
                     (inode.mtime, inode.ctime) = (now, now);
+                    if !dir.caller.is_root() {
+                        drop_privileges(&mut inode);
+                    }
                     self.volume.put_inode(number, &inode)?;
                 }
             }

@@ -241,7 +241,7 @@ impl Volume<'_, '_> {
                 self.set_extent(number, Extent { run: PageRun { count: kept, ..extent.run }, ..extent })?;
             }
         }
-        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
+        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0, 0)
     }
 
     /// Returns how many pages a file has from a block on.
@@ -332,7 +332,7 @@ impl Volume<'_, '_> {
             }
             block += count;
         }
-        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0)
+        self.charge(inode.uid, i64::from(inode.pages) - i64::from(before), 0, 0)
     }
 
     /// Returns the content of a block.

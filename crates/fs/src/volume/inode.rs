@@ -80,6 +80,11 @@ impl Inode {
         }
     }
 
+    /// Returns how many names it has beyond its first one. A directory never has any.
+    pub(crate) fn links(&self) -> u32 {
+        if self.is_dir() { 0 } else { self.nlink.saturating_sub(1) }
+    }
+
     pub(crate) fn is_dir(&self) -> bool {
         self.kind == FileKind::Dir
     }

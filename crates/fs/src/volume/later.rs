@@ -26,7 +26,7 @@ pub(crate) enum LaterKind {
     Keep,
     /// The time of the call is used.
     Tick,
-    /// A user owns more or less: user, pages, inodes.
+    /// A user owns more or less: user, pages, inodes, links.
     Charge,
     /// Data goes to the pages of a file: inode, user, pages before and after, offset.
     Write,

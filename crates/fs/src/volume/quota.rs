@@ -2,6 +2,11 @@
 //!
 //! Counting does not depend on a limit, so a limit can be set, changed and removed while users own data. Data beyond
 //! the limit is kept; it can be overwritten and removed, but cannot grow.
+//!
+//! Each further name of a file takes space in the trees. It counts for the file's owner, like an inode. Earlier versions
+//! did not count links, so a user can have more of them than are counted.
+
+use alloc::vec::Vec;
 
 use quorate_service::Stop;
 
@@ -17,11 +22,20 @@ use crate::volume::later::{LaterKind, postpone};
 pub(crate) struct Usage {
     pub(crate) pages: u64,
     pub(crate) inodes: u64,
+    /// The names of files beyond their first ones.
+    pub(crate) links: u64,
 }
 
 impl Usage {
+    /// Returns the usage in the value of its tree. A user without links has the value that earlier versions store.
     pub(crate) fn decode(value: &[u8]) -> Result<Self, Stop> {
-        Ok(Self { pages: le64(value, 0)?, inodes: le64(value, 8)? })
+        let links = if value.len() > 16 { le64(value, 16)? } else { 0 };
+        Ok(Self { pages: le64(value, 0)?, inodes: le64(value, 8)?, links })
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let numbers = [self.pages, self.inodes, self.links].map(u64::to_le_bytes);
+        numbers[..if self.links > 0 { 3 } else { 2 }].concat()
     }
 }
 
@@ -35,22 +49,23 @@ impl Volume<'_, '_> {
     }
 
     /// Changes the space that a user owns.
-    pub(crate) fn charge(&mut self, uid: u32, pages: i64, inodes: i64) -> Done<()> {
-        if !self.is_counted || (pages, inodes) == (0, 0) {
+    pub(crate) fn charge(&mut self, uid: u32, pages: i64, inodes: i64, links: i64) -> Done<()> {
+        if !self.is_counted || (pages, inodes, links) == (0, 0, 0) {
             return Ok(());
         }
-        let change = [uid.into(), pages.cast_unsigned(), inodes.cast_unsigned()];
+        let change = [uid.into(), pages.cast_unsigned(), inodes.cast_unsigned(), links.cast_unsigned()];
         if postpone(self.view, LaterKind::Charge, &change, &[]) {
             return Ok(());
         }
         let usage = self.usage(uid)?;
         let pages = usage.pages.checked_add_signed(pages).ok_or(Stop::Corrupt)?;
         let inodes = usage.inodes.checked_add_signed(inodes).ok_or(Stop::Corrupt)?;
-        if (pages, inodes) == (0, 0) {
+        let links = usage.links.saturating_add_signed(links);
+        let usage = Usage { pages, inodes, links };
+        if usage == Usage::default() {
             self.usage.remove(self.view, &uid.to_be_bytes())?;
         } else {
-            let value = u128::from(pages) | u128::from(inodes) << 64;
-            self.usage.insert(self.view, &uid.to_be_bytes(), &value.to_le_bytes())?;
+            self.usage.insert(self.view, &uid.to_be_bytes(), &usage.encode())?;
         }
         Ok(())
     }
@@ -59,20 +74,22 @@ impl Volume<'_, '_> {
     fn limits(&self, uid: u32) -> Option<Usage> {
         let quota = self.settings.quota;
         let is_bound = uid != 0 && self.is_counted && quota != crate::settings::Quota::NONE;
-        is_bound.then(|| Usage { pages: quota.bytes_max / self.page_bytes(), inodes: quota.inodes_max })
+        let pages = quota.bytes_max / self.page_bytes();
+        is_bound.then_some(Usage { pages, inodes: quota.inodes_max, links: 0 })
     }
 
-    /// Returns the space that is left to a user; none if there is no limit.
+    /// Returns the space that is left to a user, where a link is an inode; none if there is no limit.
     pub(crate) fn quota_left(&self, uid: u32) -> Result<Option<Usage>, Stop> {
         let Some(limits) = self.limits(uid) else { return Ok(None) };
         let usage = self.usage(uid)?;
         Ok(Some(Usage {
             pages: limits.pages.saturating_sub(usage.pages),
-            inodes: limits.inodes.saturating_sub(usage.inodes),
+            inodes: limits.inodes.saturating_sub(usage.inodes).saturating_sub(usage.links),
+            links: 0,
         }))
     }
 
-    /// Checks that a user may own this number of additional pages and inodes.
+    /// Checks that a user may own this number of additional pages and inodes. A link is an inode here.
     pub(crate) fn check_quota(&mut self, uid: u32, pages: u64, inodes: u64) -> Done<()> {
         if self.limits(uid).is_none() {
             return Ok(());

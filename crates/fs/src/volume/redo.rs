@@ -22,8 +22,8 @@ pub(crate) fn redo(volume: &mut Volume<'_, '_>, later: &Later<'_>) -> Result<boo
         LaterKind::Begin | LaterKind::Keep => Err(Stop::Corrupt),
         LaterKind::Tick => volume.tick().map(|_| true),
         LaterKind::Charge => {
-            let (pages, inodes) = (b.cast_signed(), c.cast_signed());
-            outcome(volume.charge(narrow(number)?, pages, inodes).map(|()| true))
+            let [pages, inodes, links] = [b, c, d].map(u64::cast_signed);
+            outcome(volume.charge(narrow(number)?, pages, inodes, links).map(|()| true))
         }
         LaterKind::Write => {
             let mut inode = file(b, c)?;

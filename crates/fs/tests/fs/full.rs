@@ -113,7 +113,7 @@ fn a_users_share_is_full_for_that_user_alone() {
     assert_eq!(b.write(&file, 0, &vec![1; 4096 * 6]).unwrap().count, 4096 * 6);
     assert_eq!(b.write(&file, 1 << 20, &[1; 4096 * 3]).unwrap().count, 4096 * 2, "a part fits");
     assert_eq!(b.write(&file, 2 << 20, &[1; 4096]).unwrap_err(), Stat::DQuot);
-    assert!(b.link(&file, &root, "another name of it").is_ok());
+    assert_eq!(b.link(&file, &root, "another name of it").unwrap_err(), Stat::DQuot);
     b.become_user(11, 11);
     let others = b.file(&root, "of another");
     b.write(&others, 0, &[2; 4096 * 4]).unwrap();
@@ -126,6 +126,51 @@ fn a_users_share_is_full_for_that_user_alone() {
     b.become_user(10, 10);
     assert!(b.create(&root, "6", guarded()).is_ok() && b.create(&root, "7", guarded()).is_ok());
     assert_eq!(b.create(&root, "8", guarded()), Err(Stat::DQuot));
+    b.assert_clean();
+}
+
+/// Each name takes space, so a further one counts like a file, for the file's owner. Those who may not write a file give
+/// it none.
+#[test]
+fn l87_a_link_counts_for_the_owner_of_the_file() {
+    let quota = Quota { inodes_max: 5, ..Quota::NONE };
+    let mut b = Bench::with(Settings { quota, ..open_settings() }, PAGES);
+    let root = b.root.clone();
+    let of_root = b.file(&root, "of root");
+    b.setattr(&of_root, mode(0o444)).unwrap();
+    b.become_user(10, 10);
+    let file = b.file(&root, "f");
+    let pipe = b.mknod(&root, "p", MkNodData::Pipe(FileType::Fifo, mode(0o666))).unwrap();
+    for name in ["1", "2", "3"] {
+        b.link(&file, &root, name).unwrap();
+    }
+    b.assert_clean();
+    assert_eq!(b.link(&file, &root, "4").unwrap_err(), Stat::DQuot);
+    assert_eq!((b.create(&root, "g", guarded()), b.fsstat().afiles), (Err(Stat::DQuot), 0));
+    // A name that moves is the same one. One that is replaced is gone, and so is one that is removed.
+    b.rename((&root, "1"), (&root, "a much longer name")).unwrap();
+    b.rename((&root, "p"), (&root, "2")).unwrap();
+    assert_eq!(b.fsstat().afiles, 1);
+    b.remove(&root, "3").unwrap();
+    assert_eq!(b.fsstat().afiles, 2);
+    // Nobody uses up the share of another, or that of root, by links to files that he may not write.
+    b.become_user(11, 11);
+    assert_eq!(b.link(&file, &root, "theft").unwrap_err(), Stat::Perm);
+    assert_eq!(b.link(&pipe, &root, "theft").unwrap_err(), Stat::Perm);
+    assert_eq!(b.link(&of_root, &root, "theft").unwrap_err(), Stat::Perm);
+    b.become_user(0, 0);
+    b.link(&file, &root, "of the owner").unwrap();
+    // A file is given away with its names.
+    b.setattr(&file, SetAttr { uid: Some(12), ..SetAttr::default() }).unwrap();
+    b.become_user(10, 10);
+    assert_eq!(b.fsstat().afiles, 4);
+    b.become_user(12, 12);
+    assert_eq!(b.fsstat().afiles, 2);
+    b.assert_clean();
+    for name in ["f", "a much longer name", "of the owner"] {
+        b.remove(&root, name).unwrap();
+    }
+    assert_eq!(b.fsstat().afiles, 5);
     b.assert_clean();
 }
 

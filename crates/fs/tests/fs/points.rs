@@ -406,6 +406,52 @@ fn nfs08_links_symbolic_links_and_special_files() {
     b.assert_clean();
 }
 
+/// A file that another user has cut is not what its owner has made executable: CREATE is as SETATTR and WRITE.
+#[test]
+fn l88_a_creation_that_cuts_a_file_takes_setuid_and_setgid() {
+    let mut b = Bench::new();
+    let root = b.root.clone();
+    let file = b.file(&root, "f");
+    let cut = || CreateHow::Unchecked(size(0));
+    for (uid, set, left) in [(0, 0o6777, 0o6777), (10, 0o6777, 0o777), (10, 0o2666, 0o2666)] {
+        b.become_user(0, 0).setattr(&file, mode(set)).unwrap();
+        b.become_user(uid, uid);
+        b.create(&root, "f", cut()).unwrap();
+        assert_eq!(b.getattr(&file).unwrap().mode, left, "user {uid}, {set:o}");
+    }
+}
+
+/// A client that repeats a change gets its reply, whatever others have done since, and whatever has failed.
+#[test]
+fn l86_a_reply_outlives_the_calls_of_others() {
+    let mut b = Bench::new();
+    let root = b.root.clone();
+    let file = b.file(&root, "f");
+    b.file(&root, "g");
+    let removal = b.nfs_operation(&Call::Remove(place(&root, "g")));
+    let reply = b.order(&removal);
+    let (own, other) = (b.address, quorate_fs::nfs3::operation::mapped([10, 0, 0, 2]));
+    for address in [other, own] {
+        b.address = address;
+        for _ in 0..2000 {
+            assert_eq!(b.remove(&root, "none").unwrap_err(), Stat::NoEnt);
+        }
+        assert!(b.order(&removal) == reply, "failures of {address:?}");
+    }
+    b.address = other;
+    for _ in 0..2000 {
+        b.setattr(&file, mode(0o600)).unwrap();
+    }
+    assert!(b.order(&removal) == reply, "changes of another");
+    // In the end it goes.
+    b.time_ns += 121_000_000_000;
+    for _ in 0..2000 {
+        b.setattr(&file, mode(0o600)).unwrap();
+    }
+    assert!(b.order(&removal) != reply, "after two minutes");
+    b.assert_clean();
+}
+
 /// Space returns with the last link, and only then.
 #[test]
 fn nfs09_space_returns_with_the_last_link() {
