@@ -9,7 +9,7 @@ use crate::front::Ends;
 
 use super::decode::number;
 use super::encode::{self, Version};
-use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, check_patterns, refuse, wrong_count};
 use super::reply::{Facts, Form, REDIS_VERSION};
 use super::script;
 use super::table::COMMANDS;
@@ -347,6 +347,7 @@ fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>
     if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
         return no_such("config", &["get", "set"], what);
     }
+    check_patterns(names)?;
     let is_asked =
         |name: &str| names.iter().any(|asked| matches(&asked.to_ascii_lowercase(), name.as_bytes()));
     let found: Vec<_> = settings.into_iter().filter(|(name, _)| is_asked(name)).collect();

@@ -14,6 +14,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
+use quorate_service::kv::PATTERN_BYTES_MAX;
+
 use super::desk::Desk;
 
 fn transcript() -> &'static Path {
@@ -150,6 +152,32 @@ fn a_pipeline_may_be_longer_than_an_answer() {
     assert_eq!(replies, format!("{one}{one}+PONG\r\n{one}{one}{one}$-1\r\n").as_bytes());
     let long = desk.send(format!("SET 0 {}\r\nGET 1\r\n", "v".repeat(60_000)).as_bytes());
     assert_eq!(long, format!("-ERR the command is longer than 50000 bytes\r\n{one}").as_bytes());
+}
+
+/// L80: a pattern that is too long is refused with an error that says so.
+#[test]
+fn l80_a_long_pattern_is_refused() {
+    let mut desk = Desk::new();
+    for len in [PATTERN_BYTES_MAX, PATTERN_BYTES_MAX + 1, 40_000, 70_000] {
+        let pattern = "[".repeat(len);
+        let (half, rest) = pattern.split_at(len / 2);
+        let commands = [
+            format!("KEYS {pattern}"),
+            format!("SCAN 0 MATCH {pattern}"),
+            format!("HSCAN h 0 MATCH {pattern}"),
+            format!("SSCAN s 0 MATCH {pattern}"),
+            format!("CONFIG GET {pattern}"),
+            format!("CONFIG GET {half} {rest}"),
+        ];
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+            let reply = desk.send(format!("*{}\r\n{parts}", words.len()).as_bytes());
+            let is_refused = reply == b"-ERR pattern too long: at most 1024 bytes\r\n";
+            assert_eq!(is_refused, len > PATTERN_BYTES_MAX, "{}", reply.escape_ascii());
+            assert_eq!(reply[0] == b'-', is_refused, "{}", reply.escape_ascii());
+        }
+    }
 }
 
 /// Makes the transcript: cases that were thought of, then commands at random over a few keys.
