@@ -126,7 +126,10 @@ pub(super) fn here(
         }
         "hello" => hello(rest, session, facts, out)?,
         "unwatch" => {
-            session.watched.clear();
+            // In a transaction, EXEC compares the marks before it would execute this.
+            if session.queue.is_none() {
+                session.watched.clear();
+            }
             encode::status(out, "OK");
         }
         "reset" => {
