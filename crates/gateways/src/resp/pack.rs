@@ -15,7 +15,7 @@ use super::transaction::{Exec, Queued};
 
 /// Maximum number of commands of a pack.
 pub(super) const COMMANDS_MAX: usize = 1024;
-/// Maximum bytes of operations in a pack.
+/// Maximum bytes of operations and known replies in a pack. The reply of its last command may be beyond it.
 pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
 /// Commands that use or change what is watched. They wait for the marks of each WATCH before them.
 const AFTER_WATCH: &[&str] = &["WATCH", "UNWATCH", "MULTI", "DISCARD", "RESET"];
@@ -74,8 +74,8 @@ impl Pack {
 
     /// Returns whether another command, of this length, fits into this pack.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.parts.is_empty()
-            || (self.parts.len() < COMMANDS_MAX && self.operations.len() + bytes <= PACK_BYTES_MAX)
+        let held = self.operations.len() + self.replies.len();
+        self.parts.is_empty() || (self.parts.len() < COMMANDS_MAX && held + bytes <= PACK_BYTES_MAX)
     }
 
     /// Returns whether a command with this name has to wait until this pack is answered.
@@ -232,7 +232,7 @@ impl Pack {
 
     /// Returns the number of bytes it holds.
     pub(super) fn held(&self) -> usize {
-        self.operations.capacity() + self.replies.capacity()
+        self.operations.capacity() + self.replies.capacity() + self.parts.capacity() * size_of::<Part>()
     }
 }
 

@@ -76,6 +76,8 @@ impl Session {
 
 /// The longest name of a connection, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+/// The most commands that COMMAND INFO describes at a time.
+const NAMES_MAX: usize = 1024;
 
 /// Answers commands that concern only the connection.
 pub(super) fn here(
@@ -404,6 +406,9 @@ fn describe(rest: &[&[u8]], version: Version, out: &mut Vec<u8>) -> Result<(), R
             for entry in COMMANDS {
                 encode::bulk(out, entry.name.as_bytes());
             }
+        }
+        b"INFO" if names.len() > NAMES_MAX => {
+            return refuse(format!("ERR too many names: at most {NAMES_MAX}"));
         }
         b"INFO" => {
             let of = |name: &&[u8]| COMMANDS.iter().find(|e| name.eq_ignore_ascii_case(e.name.as_bytes()));
