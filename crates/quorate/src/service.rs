@@ -146,9 +146,12 @@ pub(crate) fn perform<'a, F: Family>(
     let mut state = F::At::<'a>::open(pages);
     match catch_unwind(AssertUnwindSafe(|| state.execute(&operation, call))) {
         Ok(reply) => {
-            let undone = reply.is_refusal();
+            let (undone, start) = (reply.is_refusal(), out.len());
             out.push(REPLY);
-            reply.encode(out);
+            if !value::encode_within(&reply, out) {
+                out.truncate(start);
+                return refuse(StateError::TooDeep.text(), out);
+            }
             undone
         }
         Err(panic) => {

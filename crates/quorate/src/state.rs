@@ -41,6 +41,8 @@ pub(crate) trait Backing {
     fn last(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<u8>)>;
     /// Reports a stored value that does not decode.
     fn fail(&self);
+    /// Reports a value that is nested too deeply to be stored.
+    fn refuse_depth(&self);
 }
 
 /// The storage of a state.
@@ -59,6 +61,16 @@ impl<'a> Pages<'a> {
 
     pub(crate) fn set(self, key: &[u8], value: Option<&[u8]>) {
         self.0.set(key, value);
+    }
+
+    /// Sets the value of a key.
+    pub(crate) fn put<T: Value>(self, key: &[u8], value: &T) {
+        let mut bytes = Vec::new();
+        if value::encode_within(value, &mut bytes) {
+            self.0.set(key, Some(&bytes));
+        } else {
+            self.0.refuse_depth();
+        }
     }
 
     pub(crate) fn scan(self, from: &[u8], to: &[u8], count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -101,7 +113,7 @@ impl<T: Value + Default> Cell<'_, T> {
 
     /// Sets the value.
     pub fn set(&mut self, value: &T) {
-        self.pages.0.set(&self.place.to_be_bytes(), Some(&value::encode(value)));
+        self.pages.put(&self.place.to_be_bytes(), value);
     }
 }
 
@@ -118,6 +130,8 @@ pub(crate) enum StateError {
     Full,
     /// A key is longer than pages allow.
     KeyTooLong,
+    /// A value is nested too deeply.
+    TooDeep,
     /// The execution must stop.
     Stop(Stop),
 }
@@ -144,6 +158,7 @@ impl StateError {
         match self {
             Self::Full => "the state is full",
             Self::KeyTooLong => "a key is too long",
+            Self::TooDeep => "a value is nested too deeply",
             Self::Stop(_) => "the state cannot be read",
         }
     }
@@ -244,6 +259,10 @@ impl Backing for Paged<'_, '_> {
     fn fail(&self) {
         self.with(|_| Err::<(), _>(StateError::Stop(Stop::Corrupt)));
     }
+
+    fn refuse_depth(&self) {
+        self.with(|_| Err::<(), _>(StateError::TooDeep));
+    }
 }
 
 /// A state in memory, for the simulator's double. It shares no code with [`Paged`].
@@ -291,6 +310,10 @@ impl Backing for InMemory {
     }
 
     fn fail(&self) {}
+
+    fn refuse_depth(&self) {
+        StateError::TooDeep.end_call();
+    }
 }
 
 #[cfg(test)]
