@@ -200,10 +200,12 @@ fn struct_value(fields: &[&Ident]) -> TokenStream {
     let names_again = names.clone();
     quote! {
         fn encode(&self, out: &mut ::std::vec::Vec<u8>) {
+            let _level = ::quorate::private::Level::encode();
             #(::quorate::Value::encode(&self.#fields, out);)*
         }
 
         fn decode(bytes: &mut &[u8]) -> ::std::option::Option<Self> {
+            let _level = ::quorate::private::Level::decode()?;
             ::std::option::Option::Some(Self { #(#fields: ::quorate::Value::decode(bytes)?,)* })
         }
 
@@ -252,10 +254,12 @@ fn enum_value(variants: &[(&Ident, Vec<&Ident>)]) -> TokenStream {
     let count = u64::try_from(variants.len()).unwrap_or(u64::MAX);
     quote! {
         fn encode(&self, out: &mut ::std::vec::Vec<u8>) {
+            let _level = ::quorate::private::Level::encode();
             match self { #(#encode)* }
         }
 
         fn decode(bytes: &mut &[u8]) -> ::std::option::Option<Self> {
+            let _level = ::quorate::private::Level::decode()?;
             let (tag, rest) = bytes.split_first()?;
             *bytes = rest;
             ::std::option::Option::Some(match *tag { #(#decode)* _ => return ::std::option::Option::None })

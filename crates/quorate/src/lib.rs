@@ -83,7 +83,7 @@ pub use value::Value;
 pub mod private {
     pub use crate::service::Family;
     pub use crate::state::{Field, Pages};
-    pub use crate::value::{Dice, Json, field, named, tagged, untagged};
+    pub use crate::value::{Dice, Json, Level, field, named, tagged, untagged};
 }
 
 /// Generates the `main` of a service's program, with the commands `up`, `init`, `replica`, `call`, `status` and `sim`.

@@ -40,7 +40,7 @@ impl<K: Key, V: Value> Map<'_, K, V> {
     pub fn insert(&mut self, key: &K, value: &V) -> Option<V> {
         let entry = self.entry(key);
         let old = self.pages.get(&entry);
-        self.pages.set(&entry, Some(&value::encode(value)));
+        self.pages.put(&entry, value);
         if old.is_none() {
             self.set_len(self.len().saturating_add(1));
         }

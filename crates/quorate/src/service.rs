@@ -26,7 +26,9 @@ pub trait Service {
 
     /// Executes an operation.
     ///
-    /// A panic in this function is caught and undone. Every replica answers it as a refusal with the same text.
+    /// A panic in this function is caught and undone. Every replica answers it as a refusal with the same text. If the
+    /// state is full or cannot be read, the call ends in the same way, in the middle of this function. All this needs
+    /// `panic = "unwind"`, which is the default of Cargo.
     fn execute(&mut self, operation: &Self::Operation, call: &Call) -> Self::Reply;
 
     /// Declares the keys that an operation reads and writes, and whether it takes long, for replicas with the setting
@@ -104,7 +106,7 @@ impl Call {
     }
 }
 
-/// An answer of a service, before it is encoded.
+/// An answer of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<R> {
     /// Its reply.
@@ -117,20 +119,6 @@ const REPLY: u8 = 0;
 const REFUSED: u8 = 1;
 
 impl<R: Value> Answer<R> {
-    /// Appends the encoding.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Reply(reply) => {
-                out.push(REPLY);
-                reply.encode(out);
-            }
-            Self::Refused(text) => {
-                out.push(REFUSED);
-                text.encode(out);
-            }
-        }
-    }
-
     /// Decodes all of `bytes`.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
@@ -145,27 +133,43 @@ impl<R: Value> Answer<R> {
 /// The beginning of the refusal of a call in which the service panicked.
 pub(crate) const PANICKED: &str = "the service failed: ";
 
-/// Executes an operation on a state, and catches panics. Also returns whether to undo the writes.
+/// Executes an operation on a state, and catches panics. Appends the answer, and returns whether to undo the writes.
 pub(crate) fn perform<'a, F: Family>(
     pages: Pages<'a>,
     operation: &[u8],
     call: &Call,
-) -> (Answer<F::Reply>, bool) {
+    out: &mut Vec<u8>,
+) -> bool {
     let Some(operation) = value::decode_all::<F::Operation>(operation) else {
-        return (Answer::Refused("not an operation of this service".to_owned()), true);
+        return refuse("not an operation of this service", out);
     };
     let mut state = F::At::<'a>::open(pages);
     match catch_unwind(AssertUnwindSafe(|| state.execute(&operation, call))) {
         Ok(reply) => {
-            let undone = reply.is_refusal();
-            (Answer::Reply(reply), undone)
+            let (undone, start) = (reply.is_refusal(), out.len());
+            out.push(REPLY);
+            if !value::encode_within(&reply, out) {
+                out.truncate(start);
+                return refuse(StateError::TooDeep.text(), out);
+            }
+            undone
         }
         Err(panic) => {
+            if let Some(error) = panic.downcast_ref::<StateError>() {
+                return refuse(error.text(), out);
+            }
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            (Answer::Refused(format!("{PANICKED}{text}")), true)
+            refuse(&format!("{PANICKED}{text}"), out)
         }
     }
+}
+
+/// Appends a refusal. Returns that the writes are undone.
+fn refuse(why: &str, out: &mut Vec<u8>) -> bool {
+    out.push(REFUSED);
+    why.to_owned().encode(out);
+    true
 }
 
 /// The adapter of a typed service for the replicas.
@@ -219,17 +223,20 @@ impl<F: Family> quorate_service::Service for Typed<F> {
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         let paged = Paged::new(state);
-        let (answer, mut undone) = perform::<F>(Pages::new(&paged), operation, &Call::new(cx));
-        let answer = match paged.trouble() {
-            None => answer,
-            Some(StateError::Stop(stop)) => return Err(stop),
-            Some(trouble) => {
-                undone = true;
-                let full = trouble == StateError::Full;
-                Answer::Refused(if full { "the state is full" } else { "a key is too long" }.to_owned())
+        let start = out.len();
+        let mut undone = perform::<F>(Pages::new(&paged), operation, &Call::new(cx), out);
+        match paged.trouble() {
+            None => {}
+            Some(StateError::Stop(stop)) => {
+                out.truncate(start);
+                return Err(stop);
             }
-        };
-        answer.encode(out);
+            // Whatever the service has made of it.
+            Some(trouble) => {
+                out.truncate(start);
+                undone = refuse(trouble.text(), out);
+            }
+        }
         if undone { Err(Stop::Refused) } else { Ok(()) }
     }
 }

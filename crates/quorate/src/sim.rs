@@ -245,9 +245,8 @@ struct Done {
 /// Executes an operation on plain maps. A refused operation leaves the state unchanged.
 fn step<F: Family>(state: Entries, cx: Context, operation: &[u8]) -> Done {
     let (memory, call) = (InMemory::new(state.clone()), Call::new(cx));
-    let (answer, undone) = perform::<F>(Pages::new(&memory), operation, &call);
     let mut result = Vec::new();
-    answer.encode(&mut result);
+    let undone = perform::<F>(Pages::new(&memory), operation, &call, &mut result);
     let state = if undone { state } else { memory.into_entries() };
     Done { state, result, asked_time: call.asked_time() }
 }

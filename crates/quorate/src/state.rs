@@ -6,6 +6,8 @@ use std::cell::RefCell;
 #[cfg(feature = "sim")]
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::thread;
 
 use quorate_service::btree::Tree;
 use quorate_service::space::{Space, StoreError};
@@ -39,6 +41,8 @@ pub(crate) trait Backing {
     fn last(&self, from: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<u8>)>;
     /// Reports a stored value that does not decode.
     fn fail(&self);
+    /// Reports a value that is nested too deeply to be stored.
+    fn refuse_depth(&self);
 }
 
 /// The storage of a state.
@@ -57,6 +61,16 @@ impl<'a> Pages<'a> {
 
     pub(crate) fn set(self, key: &[u8], value: Option<&[u8]>) {
         self.0.set(key, value);
+    }
+
+    /// Sets the value of a key.
+    pub(crate) fn put<T: Value>(self, key: &[u8], value: &T) {
+        let mut bytes = Vec::new();
+        if value::encode_within(value, &mut bytes) {
+            self.0.set(key, Some(&bytes));
+        } else {
+            self.0.refuse_depth();
+        }
     }
 
     pub(crate) fn scan(self, from: &[u8], to: &[u8], count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -99,7 +113,7 @@ impl<T: Value + Default> Cell<'_, T> {
 
     /// Sets the value.
     pub fn set(&mut self, value: &T) {
-        self.pages.0.set(&self.place.to_be_bytes(), Some(&value::encode(value)));
+        self.pages.put(&self.place.to_be_bytes(), value);
     }
 }
 
@@ -116,12 +130,50 @@ pub(crate) enum StateError {
     Full,
     /// A key is longer than pages allow.
     KeyTooLong,
+    /// A value is nested too deeply.
+    TooDeep,
     /// The execution must stop.
     Stop(Stop),
 }
 
-/// A state in the pages of a replica: one B+tree. After an error everything reads as absent, and the caller discards
-/// the result.
+impl From<StoreError> for StateError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::Full,
+            StoreError::KeyTooLong => Self::KeyTooLong,
+            StoreError::Stop(stop) => Self::Stop(stop),
+        }
+    }
+}
+
+impl From<Stop> for StateError {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl StateError {
+    /// Returns why the call was refused.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Full => "the state is full",
+            Self::KeyTooLong => "a key is too long",
+            Self::TooDeep => "a value is nested too deeply",
+            Self::Stop(_) => "the state cannot be read",
+        }
+    }
+
+    /// Ends the call: with nothing read or written, its code might go on forever. The caller of the service catches this, and
+    /// undoes the call. Returns if the call is ending already, or if panics abort the process. Then everything reads as
+    /// absent.
+    fn end_call(self) {
+        if cfg!(panic = "unwind") && !thread::panicking() {
+            resume_unwind(Box::new(self));
+        }
+    }
+}
+
+/// A state in the pages of a replica: one B+tree. An error ends the call.
 pub(crate) struct Paged<'s, 'v> {
     inner: RefCell<Inner<'s, 'v>>,
 }
@@ -144,22 +196,15 @@ impl<'s, 'v> Paged<'s, 'v> {
     }
 
     /// Accesses the tree, unless there was an error before.
-    fn with<T>(&self, act: impl FnOnce(&mut Inner<'s, 'v>) -> Result<T, StoreError>) -> Option<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut Inner<'s, 'v>) -> Result<T, StateError>) -> Option<T> {
         let mut inner = self.inner.borrow_mut();
-        if inner.trouble.is_some() {
-            return None;
-        }
-        match act(&mut inner) {
-            Ok(done) => Some(done),
-            Err(error) => {
-                inner.trouble = Some(match error {
-                    StoreError::Full => StateError::Full,
-                    StoreError::KeyTooLong => StateError::KeyTooLong,
-                    StoreError::Stop(stop) => StateError::Stop(stop),
-                });
-                None
-            }
-        }
+        let done = match inner.trouble {
+            Some(trouble) => Err(trouble),
+            None => act(&mut inner),
+        };
+        inner.trouble = done.as_ref().err().copied();
+        drop(inner);
+        done.map_err(StateError::end_call).ok()
     }
 }
 
@@ -212,7 +257,11 @@ impl Backing for Paged<'_, '_> {
     }
 
     fn fail(&self) {
-        self.with(|_| Err::<(), _>(StoreError::Stop(Stop::Corrupt)));
+        self.with(|_| Err::<(), _>(StateError::Stop(Stop::Corrupt)));
+    }
+
+    fn refuse_depth(&self) {
+        self.with(|_| Err::<(), _>(StateError::TooDeep));
     }
 }
 
@@ -261,6 +310,10 @@ impl Backing for InMemory {
     }
 
     fn fail(&self) {}
+
+    fn refuse_depth(&self) {
+        StateError::TooDeep.end_call();
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,20 @@
 //! The values in operations, replies and state. Each has exactly one encoding, so there are no floats and no unordered
 //! maps.
 
+use std::cell::Cell;
+
 pub use serde_json::Value as Json;
 use serde_json::{Map, json};
 
+/// How deeply lists and derived types may be nested in each other. Code that walks through a value is recursive, so a
+/// deeper one could overflow the stack of every replica.
+pub const DEPTH_MAX: u32 = 128;
+
 /// A value with exactly one encoding: equal values have equal bytes, and decoding reads all of its bytes or fails.
 /// Derived for structs and enums whose fields are values.
+///
+/// A value that is nested more deeply than [`DEPTH_MAX`] does not decode. A call with such an operation or reply, or that
+/// stores such a value, is refused and undone.
 pub trait Value: Sized {
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
@@ -52,6 +61,46 @@ impl Dice {
     }
 }
 
+thread_local! {
+    /// The lists and derived types that are being encoded or decoded, one in the other.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Whether a value was encoded that is nested too deeply.
+    static TOO_DEEP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A list or a derived type, while it is encoded or decoded. For the derives.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Level(());
+
+impl Level {
+    /// Begins to decode one. None: it is nested too deeply.
+    pub fn decode() -> Option<Self> {
+        let level = Self::enter();
+        (DEPTH.get() <= DEPTH_MAX).then_some(level)
+    }
+
+    /// Begins to encode one.
+    pub fn encode() -> Self {
+        let level = Self::enter();
+        if DEPTH.get() > DEPTH_MAX {
+            TOO_DEEP.set(true);
+        }
+        level
+    }
+
+    fn enter() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
 /// Decodes all of `bytes`.
 pub fn decode_all<T: Value>(mut bytes: &[u8]) -> Option<T> {
     let value = T::decode(&mut bytes)?;
@@ -63,6 +112,13 @@ pub fn encode<T: Value>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     value.encode(&mut bytes);
     bytes
+}
+
+/// Appends the encoding. Returns whether it can be decoded: the value is not nested too deeply.
+pub(crate) fn encode_within<T: Value>(value: &T, out: &mut Vec<u8>) -> bool {
+    TOO_DEEP.set(false);
+    value.encode(out);
+    !TOO_DEEP.get()
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
@@ -189,6 +245,7 @@ impl Value for () {
 
 impl<T: Value> Value for Vec<T> {
     fn encode(&self, out: &mut Vec<u8>) {
+        let _level = Level::encode();
         put_len(self.len(), out);
         for item in self {
             item.encode(out);
@@ -196,6 +253,7 @@ impl<T: Value> Value for Vec<T> {
     }
 
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        let _level = Level::decode()?;
         let len = take_len(bytes)?;
         let mut items = Self::new();
         for _ in 0..len {
@@ -403,6 +461,33 @@ mod tests {
         there_and_back::<Result<i64, String>>(8);
         there_and_back::<(u8, String, bool)>(9);
         there_and_back::<[u8; 3]>(10);
+    }
+
+    /// A type that contains itself.
+    #[derive(Debug, PartialEq, crate::Value)]
+    enum Doc {
+        Null {},
+        List { items: Vec<Self> },
+    }
+
+    /// L83: a value that is nested deeply does not overflow the stack.
+    #[test]
+    fn l83_a_deep_value_does_not_decode() {
+        let nested = |depth: usize| [&[1, 1, 0, 0, 0].repeat(depth)[..], &[0]].concat();
+        assert_eq!(decode_all::<Doc>(&nested(1 << 18)), None);
+        // A list in a list is two levels: the variant, and its field. The innermost value is another one.
+        let most = usize::try_from(DEPTH_MAX).unwrap() / 2;
+        assert_eq!(decode_all::<Doc>(&nested(most)), None);
+        let doc = decode_all::<Doc>(&nested(most - 1)).unwrap();
+        let mut bytes = Vec::new();
+        assert!(encode_within(&doc, &mut bytes) && bytes == nested(most - 1));
+        assert_eq!(Doc::from_json(&doc.to_json()).as_ref(), Ok(&doc));
+        let deeper = Doc::List { items: vec![doc] };
+        bytes.clear();
+        assert!(!encode_within(&deeper, &mut bytes) && bytes == nested(most));
+        // The next one is counted from the beginning.
+        assert!(encode_within(&Doc::Null {}, &mut bytes));
+        assert_eq!(decode_all::<Vec<Doc>>(&[2, 0, 0, 0, 0, 0]), Some(vec![Doc::Null {}, Doc::Null {}]));
     }
 
     /// A length beyond the end of the input takes neither memory nor time.

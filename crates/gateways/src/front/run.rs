@@ -155,7 +155,6 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
                 Ok::<_, io::Error>(())
             })?;
             self.expire();
-            self.relieve();
             self.dispatch();
             self.backing.flush()?;
             if worked {
@@ -329,6 +328,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
                 self.close(key);
             }
         }
+        self.relieve();
     }
 
     /// Assigns waiting operations to free lanes, one of each connection in turn.

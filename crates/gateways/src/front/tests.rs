@@ -1,8 +1,10 @@
 //! What the loop of a gateway promises to the service in it.
 
 use std::cell::Cell;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use nix::sys::eventfd::EventFd;
@@ -12,32 +14,57 @@ use super::*;
 use quorate_node::clock::Clock;
 use quorate_node::idle::Waiting;
 
-/// A conversation that says nothing: nobody connects here.
+/// What all conversations hold together: now, and at most; and how many of them have had input.
+#[derive(Debug, Default)]
+struct Held {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    heard: AtomicUsize,
+}
+
+/// How much a conversation holds once it has had input.
+const HOLDS: usize = 1 << 20;
+
+/// A conversation that says nothing, and holds much.
 #[derive(Debug)]
-struct Silent;
+struct Silent {
+    all: Arc<Held>,
+    holds: usize,
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.all.now.fetch_sub(self.holds, Ordering::Relaxed);
+    }
+}
 
 impl Conversation for Silent {
-    type Protocol = ();
+    type Protocol = Arc<Held>;
 
-    fn open((): &(), _ends: Ends, _id: u64) -> Self {
-        Self
+    fn open(all: &Arc<Held>, _ends: Ends, _id: u64) -> Self {
+        Self { all: Arc::clone(all), holds: 0 }
     }
 
     fn refuse(&mut self, _why: Refused) {}
 
     fn wants_input(&self) -> bool {
-        false
+        self.holds == 0
     }
 
     fn is_large(&self) -> bool {
         false
     }
 
-    fn receive(&mut self, (): &(), _bytes: &[u8]) {}
+    fn receive(&mut self, all: &Arc<Held>, _bytes: &[u8]) {
+        self.holds = HOLDS;
+        let now = all.now.fetch_add(HOLDS, Ordering::Relaxed) + HOLDS;
+        all.most.fetch_max(now, Ordering::Relaxed);
+        all.heard.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn hang_up(&mut self) {}
 
-    fn work(&mut self, (): &(), _counts: &mut Counts) -> Progress {
+    fn work(&mut self, _all: &Arc<Held>, _counts: &mut Counts) -> Progress {
         Progress::Rest
     }
 
@@ -49,7 +76,7 @@ impl Conversation for Silent {
         false
     }
 
-    fn answer(&mut self, (): &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
+    fn answer(&mut self, _all: &Arc<Held>, _ticket: u64, _result: &[u8], _counts: &Counts) {}
 
     fn fail(&mut self, _ticket: u64, _failure: Failure) {}
 
@@ -60,7 +87,7 @@ impl Conversation for Silent {
     fn sent(&mut self, _count: usize) {}
 
     fn has_ended(&self) -> bool {
-        true
+        false
     }
 
     fn is_stalled(&self) -> bool {
@@ -72,7 +99,7 @@ impl Conversation for Silent {
     }
 
     fn held(&self) -> usize {
-        0
+        self.holds
     }
 }
 
@@ -129,8 +156,35 @@ fn a_door_does_not_sleep_on_what_it_has_to_send() {
     let owing =
         Owing { turn: 0, at: 5, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
     let address = ([127, 0, 0, 1], 0).into();
-    let mut door: FrontDoor<Silent, Owing> = FrontDoor::open(address, Limits::default(), (), owing).unwrap();
+    let mut door: FrontDoor<Silent, Owing> =
+        FrontDoor::open(address, Limits::default(), Arc::default(), owing).unwrap();
     door.run(Waiting::Block, &stop).unwrap();
     assert_eq!(door.backing().turn, 5);
     assert_eq!(door.backing().asked_due.get(), 1, "for what is due now, and not for how long to sleep");
+}
+
+/// L82: what connections hold is bounded also while many of them have input at the same time.
+#[test]
+fn l82_memory_is_looked_at_after_each_connection() {
+    const CONNECTIONS: usize = 50;
+    let (stop, all) = (Arc::new(AtomicBool::new(false)), Arc::new(Held::default()));
+    let event = EventFd::from_value(1).unwrap();
+    // One turn takes all connections, and the next one all that they have sent.
+    let owing =
+        Owing { turn: 0, at: 20, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
+    let limits = Limits { memory_bytes_max: 4 * HOLDS, ..Limits::default() };
+    let address = ([127, 0, 0, 1], 0).into();
+    let mut door: FrontDoor<Silent, Owing> =
+        FrontDoor::open(address, limits, Arc::clone(&all), owing).unwrap();
+    let address = door.address().unwrap();
+    let users: Vec<TcpStream> = (0..CONNECTIONS)
+        .map(|_| {
+            let mut user = TcpStream::connect(address).unwrap();
+            user.write_all(b"x").unwrap();
+            user
+        })
+        .collect();
+    door.run(Waiting::Block, &stop).unwrap();
+    assert_eq!(all.heard.load(Ordering::Relaxed), users.len());
+    assert_eq!(all.most.load(Ordering::Relaxed), 5 * HOLDS);
 }

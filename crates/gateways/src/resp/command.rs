@@ -41,6 +41,9 @@ pub(super) fn parse(
     let parsed = found.and_then(|entry| {
         let kept = session.queue.is_some() && !UNKEPT.contains(&entry.name);
         let parsed = one(&entry, words, session, facts, operation, out);
+        if parsed.is_err() && entry.name == "watch" && session.queue.is_none() {
+            session.watched.refuse();
+        }
         if kept { Ok(keep(parsed, session, facts, (operation, asked_before), (out, before))) } else { parsed }
     });
     parsed.unwrap_or_else(|refusal| {
@@ -76,7 +79,7 @@ fn one(
         }
         "exec" => {
             let Some(queue) = session.queue.take() else { return refuse("ERR EXEC without MULTI") };
-            if queue.is_refused() {
+            if queue.is_refused() || session.watched.is_refused() {
                 session.database = queue.database_before();
                 session.watched.clear();
                 return refuse("EXECABORT Transaction discarded because of previous errors.");

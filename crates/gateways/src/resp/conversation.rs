@@ -267,10 +267,8 @@ impl RespConversation {
                     }
                 },
             };
-            // A transaction is an operation by itself, and needs the marks that commands before it ask for.
             let first = if self.decoder.is_too_long() { None } else { self.decoder.words(bytes).next() };
-            let is_exec = first.is_some_and(|name| name.eq_ignore_ascii_case(b"EXEC"));
-            if !self.pack.has_room(len) || (is_exec && !self.pack.is_empty()) {
+            if !self.pack.has_room(len) || first.is_some_and(|name| self.pack.holds_up(name)) {
                 self.ready = Some(len);
                 break;
             }
@@ -309,6 +307,7 @@ impl RespConversation {
                     Asks::Nothing
                 }
             };
+            let is_exec = matches!(asks, Asks::Exec(_));
             self.pack.push(at, asks, operation_bytes_max);
             if is_exec {
                 break;

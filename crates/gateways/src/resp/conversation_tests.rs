@@ -2,6 +2,7 @@
 
 use super::conversation::{Protocol, RespConversation};
 use super::decode::{COMMAND_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
+use super::table::COMMANDS;
 use crate::front::Ends;
 use crate::front::{Conversation, Counts, Failure, INPUT_BYTES, Progress};
 use quorate_wire::message::OPERATION_BYTES_MAX;
@@ -174,4 +175,23 @@ fn who_caches_a_reply_is_told_to_forget_it() {
     assert_eq!(said("PING\r\n"), "+PONG\r\n");
     // A connection that leaves version 3 no longer caches.
     assert!(said("HELLO 2\r\nCLIENT CACHING YES\r\n").contains("\r\n-ERR "));
+}
+
+/// L82: commands that are much shorter than their replies make a connection hold little.
+#[test]
+fn l82_short_commands_with_long_replies_are_answered_in_parts() {
+    let mut peer = Peer::new();
+    peer.conversation.receive(&peer.protocol, &b"COMMAND\r\n".repeat(1024));
+    let mut last = 1;
+    while std::mem::replace(&mut last, peer.output.len()) != peer.output.len() {
+        peer.work();
+        assert!(peer.held < 1 << 20, "{}", peer.held);
+    }
+    let head = format!("*{}\r\n*6\r\n", COMMANDS.len()).into_bytes();
+    let replies = peer.output.windows(head.len()).filter(|part| *part == head).count();
+    assert_eq!(replies, 1024);
+    // One command cannot ask for as much either.
+    let names = vec![&b"client"[..]; WORDS_MAX - 2];
+    peer.send(&command(&[&[&b"COMMAND"[..], b"INFO"], &names[..]].concat()), INPUT_BYTES);
+    assert!(peer.output.ends_with(b"-ERR too many names: at most 1024\r\n"));
 }

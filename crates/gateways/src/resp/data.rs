@@ -5,7 +5,7 @@ use quorate_service::kv::{
 };
 
 use super::decode::{is_infinite, number};
-use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, refuse, wrong_count};
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, bad_ttl, check_patterns, refuse, wrong_count};
 use super::reply::{Facts, Sections, Shape};
 use super::script;
 use super::{elements, lists};
@@ -151,6 +151,7 @@ pub(super) fn ask(
         "time" => (further(Further::Time), Shape::Time),
         "randomkey" => (further(Further::Random), Shape::Bulk),
         "keys" => {
+            check_patterns(all)?;
             let scan = Further::Scan { from: &[], count: 0, all: true, kind: Sort::Any, pattern: key };
             (further(scan), Shape::Keys)
         }
@@ -191,6 +192,8 @@ fn fits(name: &str, key: &[u8], all: &[&[u8]]) -> bool {
         "mset" | "msetnx" => all.len() <= ITEMS_MAX && all.iter().step_by(2).all(|key| short(key)),
         "set" | "append" | "setnx" | "setex" | "psetex" | "getset" | "setrange" | "incrbyfloat" | "lpush"
         | "rpush" | "lpushx" | "rpushx" | "lset" | "lrem" | "linsert" | "lpos" => short(key),
+        // Patterns have a limit of their own.
+        "keys" | "scan" | "sscan" | "config" => true,
         "eval" | "evalsha" => all.iter().skip(2).all(|word| short(word)),
         _ => all.len() <= ITEMS_MAX && all.iter().all(|word| short(word)),
     }
@@ -369,6 +372,7 @@ fn scan(
             _ => return refuse(SYNTAX),
         }
     }
+    check_patterns(&[pattern])?;
     let Ok(cursors) = facts.cursors.lock() else { return refuse("ERR invalid cursor") };
     let Some(from) = cursors.key(cursor) else {
         return refuse("ERR this gateway no longer knows the cursor: begin with 0");

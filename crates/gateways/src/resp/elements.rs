@@ -3,7 +3,7 @@
 use quorate_service::kv::{Container, Elements, ITEMS_MAX, Items, Verb};
 
 use super::decode::{is_infinite, number};
-use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, check_patterns, refuse, wrong_count};
 use super::reply::{Facts, Property, Shape};
 
 /// Appends the operation of a command; none if it is not one on hashes or sets. The number of words was checked with
@@ -212,6 +212,7 @@ fn scan(
             _ => return refuse(SYNTAX),
         }
     }
+    check_patterns(&[pattern])?;
     let Ok(cursors) = facts.cursors.lock() else { return refuse("ERR invalid cursor") };
     let Some(from) = cursors.key(cursor) else {
         return refuse("ERR this gateway no longer knows the cursor: begin with 0");

@@ -15,8 +15,10 @@ use super::transaction::{Exec, Queued};
 
 /// Maximum number of commands of a pack.
 pub(super) const COMMANDS_MAX: usize = 1024;
-/// Maximum bytes of operations in a pack.
+/// Maximum bytes of operations and known replies in a pack. The reply of its last command may be beyond it.
 pub(super) const PACK_BYTES_MAX: usize = 24 << 10;
+/// Commands that use or change what is watched. They wait for the marks of each WATCH before them.
+const AFTER_WATCH: &[&str] = &["WATCH", "UNWATCH", "MULTI", "DISCARD", "RESET"];
 
 /// A command of a pack.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub(super) struct Pack {
     replies: Vec<u8>,
     /// The number of operations in the last request to the cluster.
     asked: usize,
+    /// Whether there is a WATCH in it.
+    has_watch: bool,
 }
 
 /// The result of an answer.
@@ -70,8 +74,15 @@ impl Pack {
 
     /// Returns whether another command, of this length, fits into this pack.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.parts.is_empty()
-            || (self.parts.len() < COMMANDS_MAX && self.operations.len() + bytes <= PACK_BYTES_MAX)
+        let held = self.operations.len() + self.replies.len();
+        self.parts.is_empty() || (self.parts.len() < COMMANDS_MAX && held + bytes <= PACK_BYTES_MAX)
+    }
+
+    /// Returns whether a command with this name has to wait until this pack is answered.
+    pub(super) fn holds_up(&self, name: &[u8]) -> bool {
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        // A transaction is an operation by itself.
+        (is("EXEC") && !self.is_empty()) || (self.has_watch && AFTER_WATCH.iter().any(|other| is(other)))
     }
 
     /// Returns the buffers for a command's operation and its reply; [`Self::push`] follows.
@@ -83,6 +94,7 @@ impl Pack {
     /// long.
     pub(super) fn push(&mut self, (operation, known): (usize, usize), asks: Asks, max: usize) {
         let end = self.operations.len();
+        self.has_watch |= matches!(asks, Asks::One(Form { shape: Shape::Watch, .. }));
         let part = match asks {
             Asks::One(form) if end - operation <= max => Part::Asked(operation..end, form),
             Asks::Exec(exec) if end - operation <= max => Part::Exec(operation..end, exec),
@@ -159,11 +171,16 @@ impl Pack {
         if let Some(Part::Exec(_, exec)) = self.parts.get(self.next) {
             session.database = exec.database_before;
         }
-        while self.next < self.parts.len() {
-            self.known(out);
-            if self.next < self.parts.len() {
-                encode::error(out, text.as_bytes());
-                self.next += 1;
+        while let Some(part) = self.parts.get(self.next) {
+            match part {
+                Part::Known(_) => self.known(out),
+                Part::Asked(..) | Part::Exec(..) => {
+                    if matches!(part, Part::Asked(_, Form { shape: Shape::Watch, .. })) {
+                        session.watched.refuse();
+                    }
+                    encode::error(out, text.as_bytes());
+                    self.next += 1;
+                }
             }
         }
     }
@@ -179,10 +196,15 @@ impl Pack {
     fn one(&mut self, answer: &[u8], facts: &Facts<'_>, session: &mut Session, out: &mut Vec<u8>) {
         match self.parts.get(self.next) {
             Some(Part::Asked(range, form)) => {
-                if let (Shape::Watch, Ok(Answer::Value(mark))) = (form.shape, Answer::decode(answer))
-                    && let (Ok(mark), Some(operation)) = (mark.try_into(), self.operations.get(range.clone()))
-                {
-                    session.watched.push(mark, operation);
+                if form.shape == Shape::Watch {
+                    let mark = match Answer::decode(answer) {
+                        Ok(Answer::Value(mark)) => mark.try_into().ok(),
+                        _ => None,
+                    };
+                    match mark.zip(self.operations.get(range.clone())) {
+                        Some((mark, operation)) => session.watched.push(mark, operation),
+                        None => session.watched.refuse(),
+                    }
                 }
                 reply(answer, *form, facts, out);
             }
@@ -201,6 +223,7 @@ impl Pack {
         self.parts.clear();
         self.next = 0;
         self.asked = 0;
+        self.has_watch = false;
         for buffer in [&mut self.operations, &mut self.replies] {
             buffer.clear();
             buffer.shrink_to(PACK_BYTES_MAX);
@@ -209,7 +232,7 @@ impl Pack {
 
     /// Returns the number of bytes it holds.
     pub(super) fn held(&self) -> usize {
-        self.operations.capacity() + self.replies.capacity()
+        self.operations.capacity() + self.replies.capacity() + self.parts.capacity() * size_of::<Part>()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::front::Ends;
 
 use super::decode::number;
 use super::encode::{self, Version};
-use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, refuse, wrong_count};
+use super::refusal::{NOT_A_NUMBER, Refusal, SYNTAX, check_patterns, refuse, wrong_count};
 use super::reply::{Facts, Form, REDIS_VERSION};
 use super::script;
 use super::table::COMMANDS;
@@ -76,6 +76,8 @@ impl Session {
 
 /// The longest name of a connection, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+/// The most commands that COMMAND INFO describes at a time.
+const NAMES_MAX: usize = 1024;
 
 /// Answers commands that concern only the connection.
 pub(super) fn here(
@@ -126,7 +128,10 @@ pub(super) fn here(
         }
         "hello" => hello(rest, session, facts, out)?,
         "unwatch" => {
-            session.watched.clear();
+            // In a transaction, EXEC compares the marks before it would execute this.
+            if session.queue.is_none() {
+                session.watched.clear();
+            }
             encode::status(out, "OK");
         }
         "reset" => {
@@ -347,6 +352,7 @@ fn config(rest: &[&[u8]], version: Version, facts: &Facts<'_>, out: &mut Vec<u8>
     if !what.eq_ignore_ascii_case(b"GET") || names.is_empty() {
         return no_such("config", &["get", "set"], what);
     }
+    check_patterns(names)?;
     let is_asked =
         |name: &str| names.iter().any(|asked| matches(&asked.to_ascii_lowercase(), name.as_bytes()));
     let found: Vec<_> = settings.into_iter().filter(|(name, _)| is_asked(name)).collect();
@@ -400,6 +406,9 @@ fn describe(rest: &[&[u8]], version: Version, out: &mut Vec<u8>) -> Result<(), R
             for entry in COMMANDS {
                 encode::bulk(out, entry.name.as_bytes());
             }
+        }
+        b"INFO" if names.len() > NAMES_MAX => {
+            return refuse(format!("ERR too many names: at most {NAMES_MAX}"));
         }
         b"INFO" => {
             let of = |name: &&[u8]| COMMANDS.iter().find(|e| name.eq_ignore_ascii_case(e.name.as_bytes()));

@@ -44,7 +44,13 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         (0, 0, 0),
         "`CLIENT ID`, `GETNAME`, `SETNAME`, `SETINFO`, `INFO`, `LIST` (this connection only), `NO-EVICT`, `NO-TOUCH`, `TRACKING ON OPTIN`, `TRACKING OFF`, `CACHING YES`",
     ),
-    entry("command", -1, HERE, (0, 0, 0), "`COMMAND`, `COUNT`, `DOCS` (empty), `INFO`, `LIST`"),
+    entry(
+        "command",
+        -1,
+        HERE,
+        (0, 0, 0),
+        "`COMMAND`, `COUNT`, `DOCS` (empty), `INFO` (at most 1024 names), `LIST`",
+    ),
     entry(
         "config",
         -2,

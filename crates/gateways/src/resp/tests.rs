@@ -14,6 +14,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
+use quorate_service::kv::PATTERN_BYTES_MAX;
+
 use super::desk::Desk;
 
 fn transcript() -> &'static Path {
@@ -150,6 +152,71 @@ fn a_pipeline_may_be_longer_than_an_answer() {
     assert_eq!(replies, format!("{one}{one}+PONG\r\n{one}{one}{one}$-1\r\n").as_bytes());
     let long = desk.send(format!("SET 0 {}\r\nGET 1\r\n", "v".repeat(60_000)).as_bytes());
     assert_eq!(long, format!("-ERR the command is longer than 50000 bytes\r\n{one}").as_bytes());
+}
+
+/// L80: a pattern that is too long is refused with an error that says so.
+#[test]
+fn l80_a_long_pattern_is_refused() {
+    let mut desk = Desk::new();
+    for len in [PATTERN_BYTES_MAX, PATTERN_BYTES_MAX + 1, 40_000, 70_000] {
+        let pattern = "[".repeat(len);
+        let (half, rest) = pattern.split_at(len / 2);
+        let commands = [
+            format!("KEYS {pattern}"),
+            format!("SCAN 0 MATCH {pattern}"),
+            format!("HSCAN h 0 MATCH {pattern}"),
+            format!("SSCAN s 0 MATCH {pattern}"),
+            format!("CONFIG GET {pattern}"),
+            format!("CONFIG GET {half} {rest}"),
+        ];
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+            let reply = desk.send(format!("*{}\r\n{parts}", words.len()).as_bytes());
+            let is_refused = reply == b"-ERR pattern too long: at most 1024 bytes\r\n";
+            assert_eq!(is_refused, len > PATTERN_BYTES_MAX, "{}", reply.escape_ascii());
+            assert_eq!(reply[0] == b'-', is_refused, "{}", reply.escape_ascii());
+        }
+    }
+}
+
+/// L81: a WATCH that is answered with OK watches its key, however many are sent together. After one that is refused,
+/// EXEC does nothing.
+#[test]
+fn l81_every_watch_is_kept_or_refused() {
+    let mut desk = Desk::new();
+    let watch = |keys: std::ops::Range<u32>| keys.map(|key| format!("WATCH {key}\r\n")).collect::<String>();
+    let replies = desk.send(watch(0..600).as_bytes());
+    assert_eq!(replies, b"+OK\r\n".repeat(600));
+    let replies = desk.send(watch(600..1200).as_bytes());
+    let kept =
+        replies.split_inclusive(|byte| *byte == b'\n').take_while(|reply| *reply == b"+OK\r\n").count();
+    assert_eq!(kept, 1024 - 600);
+    assert_eq!(replies[5 * kept..], b"-ERR too many keys are watched\r\n".repeat(600 - kept));
+    let exec = "SET 1150 changed\r\nMULTI\r\nSET done 1\r\nEXEC\r\n";
+    let aborted =
+        b"+OK\r\n+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of previous errors.\r\n";
+    assert_eq!(desk.send(exec.as_bytes()), aborted);
+    // The next one is a new beginning, and its last mark counts.
+    let few =
+        watch(0..600) + &watch(600..1024) + "SET 1023 changed\r\nMULTI\r\nSET done 1\r\nEXEC\r\nGET done\r\n";
+    let replies = desk.send(few.as_bytes());
+    assert!(replies.ends_with(b"+OK\r\n+QUEUED\r\n*-1\r\n$-1\r\n"), "{}", replies.escape_ascii());
+}
+
+/// L81: UNWATCH, DISCARD and RESET drop the marks of a WATCH that was sent together with them.
+#[test]
+fn l81_a_mark_does_not_outlive_unwatch() {
+    let exec = "SET k 2\r\nMULTI\r\nINCR n\r\nEXEC\r\n";
+    let mut desk = Desk::new();
+    for (number, end) in ["UNWATCH", "MULTI\r\nDISCARD", "RESET"].into_iter().enumerate() {
+        let replies = desk.send(format!("WATCH k\r\n{end}\r\nAPPEND k x\r\n{exec}").as_bytes());
+        let expected = format!("+OK\r\n+QUEUED\r\n*1\r\n:{}\r\n", number + 1);
+        assert!(replies.ends_with(expected.as_bytes()), "{end}: {}", replies.escape_ascii());
+    }
+    // In a transaction, it comes after the comparison.
+    let replies = desk.send(b"WATCH k\r\nSET k 3\r\nMULTI\r\nUNWATCH\r\nEXEC\r\n");
+    assert!(replies.ends_with(b"*-1\r\n"), "{}", replies.escape_ascii());
 }
 
 /// Makes the transcript: cases that were thought of, then commands at random over a few keys.

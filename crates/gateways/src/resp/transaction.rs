@@ -45,9 +45,14 @@ pub(super) struct Queue {
     known: usize,
 }
 
-/// The keys that are watched: the operations that mark them, with the marks.
+/// The keys that are watched.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Vec<([u8; MARK_BYTES], Vec<u8>)>);
+pub(super) struct Watched {
+    /// The operations that mark them, with the marks.
+    marks: Vec<([u8; MARK_BYTES], Vec<u8>)>,
+    /// A WATCH was refused: EXEC does nothing.
+    is_refused: bool,
+}
 
 impl Queue {
     pub(super) fn new(database: u8) -> Self {
@@ -90,7 +95,7 @@ impl Queue {
 
     /// Appends the operation, and returns the transaction.
     pub(super) fn finish(self, watched: &Watched, version: Version, operation: &mut Vec<u8>) -> Exec {
-        let checks = watched.0.iter().map(|(mark, operation)| (mark, operation.as_slice()));
+        let checks = watched.marks.iter().map(|(mark, operation)| (mark, operation.as_slice()));
         let operations = self.operations.iter().filter_map(|range| self.bytes.get(range.clone()));
         Further::All(All::new(checks, operations, &mut Vec::new())).encode(operation);
         Exec { items: self.items, version, database_before: self.database_before }
@@ -105,20 +110,28 @@ impl Queue {
 impl Watched {
     /// Returns whether marks of an operation of this length have room.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.held() + len + MARK_BYTES + 8 <= WATCH_BYTES_MAX && self.0.len() < CHECKS_MAX
+        self.held() + len + MARK_BYTES + 8 <= WATCH_BYTES_MAX && self.marks.len() < CHECKS_MAX
     }
 
+    /// Adds a mark, which has room.
     pub(super) fn push(&mut self, mark: [u8; MARK_BYTES], operation: &[u8]) {
-        if self.has_room(operation.len()) {
-            self.0.push((mark, operation.to_vec()));
-        }
+        self.marks.push((mark, operation.to_vec()));
+    }
+
+    /// A WATCH was refused: EXEC does nothing.
+    pub(super) fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     pub(super) fn held(&self) -> usize {
-        self.0.iter().map(|(_, operation)| operation.len() + MARK_BYTES + 8).sum()
+        self.marks.iter().map(|(_, operation)| operation.len() + MARK_BYTES + 8).sum()
     }
 }

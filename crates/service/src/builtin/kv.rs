@@ -48,7 +48,7 @@ pub use further::{DATABASES, Extend, Further, Life, Rule, Sort};
 pub use list::{ListCall, ListVerb};
 pub use note::{ELEMENTS_MAX, LOOKED_MAX};
 pub use operation::{Answer, Answers, Failure, Operation};
-pub use pattern::matches;
+pub use pattern::{PATTERN_BYTES_MAX, matches};
 pub use store::WORK_MAX;
 use store::{Deadline, Store};
 

@@ -12,10 +12,13 @@ use super::elements::{Container, Elements, Verb};
 use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, many};
 use super::note::{ELEMENTS_MAX, ID_BYTES, Id, Size, element};
 use super::operation::{Answer, Failure};
-use super::pattern::matches;
+use super::pattern::search;
 use super::store::{AT_ONCE, Content, Deadline, Store};
 use crate::state::btree::{Tree, Value};
 use crate::stop::Stop;
+
+/// This many steps in a pattern take as long as to look at an element.
+const LOOK_STEPS: u64 = 256;
 
 /// A hash, set or list that is there.
 #[derive(Clone, Copy, Debug)]
@@ -238,6 +241,16 @@ impl Store<'_, '_> {
         })
     }
 
+    /// Returns whether a key, or the name of an element, matches a pattern.
+    pub(super) fn matches(&self, pattern: &[u8], name: &[u8]) -> Result<bool, KvError> {
+        if pattern == b"*" {
+            return Ok(true);
+        }
+        let (is_match, steps) = search(pattern, name);
+        self.look(steps / LOOK_STEPS)?;
+        Ok(is_match)
+    }
+
     pub(super) fn scan_elements(
         &self,
         elements: &Elements<'_>,
@@ -256,7 +269,7 @@ impl Store<'_, '_> {
                     return Ok(false);
                 }
                 looked += 1;
-                if pattern == b"*" || matches(pattern, name) {
+                if self.matches(pattern, name)? {
                     self.answer_element((name, value), (true, elements.kind == Container::Hash), &mut found)?;
                 }
                 Ok(true)

@@ -478,3 +478,39 @@ fn what_fails_in_a_transaction_has_written_nothing() {
     }
     assert!(failed > 300, "{failed} of {}", operations.len());
 }
+
+/// L80: the patterns of one command, or of a transaction, take a bounded number of steps. The bytes of a class are steps.
+#[test]
+fn l80_a_pattern_takes_a_bounded_time() {
+    let b = &mut Bench::new(100_000);
+    let wide: Vec<Vec<u8>> = (0..5000).map(|at| alloc::format!("{at:064}").into_bytes()).collect();
+    for (key, count) in [(b"few", 40), (b"all", wide.len())] {
+        let items: Vec<&[u8]> = wide[..count].iter().flat_map(|name| [&name[..], b""]).collect();
+        perform_at(b, 1, false, &pairs(Verb::Put, key, 0, &items));
+    }
+    // A class without an end. Each name takes a step for each byte of the class at each of its own bytes.
+    let class = |len: usize| [&b"*["[..], &alloc::vec![b'x'; len - 2]].concat();
+    let scan = |key: &[u8], len| pairs(Verb::Scan, key, 10_000, &[b"", &class(len)]);
+    let (nothing, malformed) = ([4, 1, 0, 0, 0, 1], [3, Failure::Malformed as u8]);
+    assert_eq!(perform_at(b, 1, true, &scan(b"few", PATTERN_BYTES_MAX)), nothing);
+    assert_eq!(perform_at(b, 1, true, &scan(b"few", PATTERN_BYTES_MAX + 1)), malformed);
+    let too_many = [3, Failure::TooManyElements as u8];
+    assert_eq!(perform_at(b, 1, true, &scan(b"all", PATTERN_BYTES_MAX)), too_many);
+    let half = scan(b"all", PATTERN_BYTES_MAX / 2);
+    assert_eq!(perform_at(b, 1, true, &half), nothing);
+    let mut all = Vec::new();
+    Further::All(All::new([], [&half[..]; 2], &mut Vec::new())).encode(&mut all);
+    assert_eq!(perform_at(b, 1, false, &all), too_many);
+    // The same for keys.
+    for name in &wide {
+        let mut put = Vec::new();
+        Operation::Put { key: name, value: b"" }.encode(&mut put);
+        perform_at(b, 1, false, &put);
+    }
+    for (len, expected) in [(PATTERN_BYTES_MAX, too_many), (PATTERN_BYTES_MAX + 1, malformed)] {
+        let mut keys = Vec::new();
+        Further::Scan { from: b"", count: 0, all: true, kind: Sort::Any, pattern: &class(len) }
+            .encode(&mut keys);
+        assert_eq!(perform_at(b, 1, true, &keys), expected);
+    }
+}

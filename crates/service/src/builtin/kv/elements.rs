@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 
 use super::command::{Items, Shape, key};
+use super::pattern;
 
 /// The first code.
 pub(super) const CODE_MIN: u8 = 96;
@@ -291,6 +292,9 @@ impl<'a> Elements<'a> {
             Wants::Nothing => Items::none(),
         };
         reader.end()?;
+        if verb == Verb::Scan {
+            pattern::read(items.iter().nth(1).unwrap_or_default())?;
+        }
         Ok(Self { verb, kind, key, number, items })
     }
 }

@@ -15,7 +15,6 @@ use super::decimal::Decimal;
 use super::error::{KvError, MANY_BYTES_MAX, SCAN_MAX, VALUE_BYTES_MAX, decimal, many, number};
 use super::further::{Extend, Further, Life, Rule, Sort};
 use super::operation::{Answer, Failure};
-use super::pattern::matches;
 use super::store::{Deadline, Store};
 
 /// The same, if it has to see all.
@@ -267,7 +266,7 @@ fn copy(
 }
 
 fn scan(
-    store: &mut Store<'_, '_>,
+    store: &Store<'_, '_>,
     from: &[u8],
     (count, all): (u32, bool),
     (kind, pattern): (Sort, &[u8]),
@@ -277,18 +276,15 @@ fn scan(
     let bytes_max = if all { RESULT_BYTES_MAX / 2 } else { MANY_BYTES_MAX };
     let (mut found, mut bytes) = (Vec::new(), 0);
     let next = store.walk(from, usize::try_from(limit).unwrap_or(usize::MAX), |key, made| {
-        if !kind.has(made) {
-            return true;
-        }
-        if pattern == b"*" || matches(pattern, key) {
+        if kind.has(made) && store.matches(pattern, key)? {
             // The next scan begins with what has no room in this answer.
             if bytes + key.len() + 5 > bytes_max && !found.is_empty() {
-                return false;
+                return Ok(false);
             }
             bytes += key.len() + 5;
             found.push(key.to_vec());
         }
-        true
+        Ok(true)
     })?;
     if all && next.is_some() {
         return Err(KvError::Failure(Failure::AnswerTooLong));
@@ -309,7 +305,7 @@ fn random(store: &mut Store<'_, '_>, out: &mut Vec<u8>) -> Result<(), KvError> {
             chosen = Some(key.to_vec());
         }
         seen += 1;
-        seen <= at
+        Ok(seen <= at)
     })?;
     chosen.as_deref().map_or(Answer::Nil, Answer::Value).encode(out);
     Ok(())

@@ -28,6 +28,7 @@ use quorate_wire::codec::{DecodeError, Decoded, Reader, Writer};
 use super::all::All;
 use super::command::{Condition, Items, Shape, key};
 use super::elements::Container;
+use super::pattern;
 
 /// The first code.
 pub(super) const CODE_MIN: u8 = 64;
@@ -233,7 +234,7 @@ pub enum Further<'a> {
         all: bool,
         /// The kind of the keys' values.
         kind: Sort,
-        /// The pattern, as Redis has it.
+        /// The pattern, as Redis has it. At most [`PATTERN_BYTES_MAX`](super::PATTERN_BYTES_MAX) bytes.
         pattern: &'a [u8],
     },
     /// Some key, or nil.
@@ -468,7 +469,7 @@ impl<'a> Further<'a> {
                 let count = u32::from_le_bytes(r.array()?);
                 let flags = flags(r, 15)?;
                 let (all, kind) = (flags & 1 != 0, Sort::read(flags >> 1)?);
-                Self::Scan { count, all, kind, from: key(r)?, pattern: r.bytes(r.len())? }
+                Self::Scan { count, all, kind, from: key(r)?, pattern: pattern::read(r.bytes(r.len())?)? }
             }
             76 => Self::Random,
             77 => Self::Time,

@@ -1,39 +1,53 @@
 //! Patterns of keys, as Redis matches them: `*`, `?`, `[a-z]`, `[^a]`, and `\` before any of them.
 
-/// The work that one key may take, in steps. A pattern with many stars needs more, and then matches nothing.
-const STEPS_MAX: u32 = 100_000;
+use quorate_wire::codec::{DecodeError, Decoded};
+
+/// The longest pattern, in bytes. The bound keeps the steps for one key few.
+pub const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Returns a pattern that is not too long.
+pub(super) fn read(pattern: &[u8]) -> Decoded<&[u8]> {
+    if pattern.len() > PATTERN_BYTES_MAX { Err(DecodeError::NotCanonical) } else { Ok(pattern) }
+}
 
 /// Returns whether a key matches a pattern. An empty pattern matches the empty key only.
 pub fn matches(pattern: &[u8], key: &[u8]) -> bool {
+    search(pattern, key).0
+}
+
+/// As [`matches`]. Also returns the steps that it took: one for each byte of the pattern that was looked at. Each byte of
+/// the pattern is looked at no more than once for each byte of the key, and once at the end.
+pub(super) fn search(pattern: &[u8], key: &[u8]) -> (bool, u64) {
     let (mut p, mut k) = (0, 0);
+    let mut steps = 0;
     // Where to go on if the rest does not match: the star takes one byte more.
     let mut star: Option<(usize, usize)> = None;
-    for _ in 0..STEPS_MAX {
+    loop {
         if pattern.get(p) == Some(&b'*') {
             star = Some((p + 1, k));
             p += 1;
+            steps += 1;
             continue;
         }
         if p == pattern.len() && k == key.len() {
-            return true;
+            return (true, steps);
         }
-        if let Some((byte, next)) =
-            key.get(k).zip(pattern.get(p).map(|_| ())).and_then(|(byte, ())| one(pattern, p, *byte))
-            && byte
-        {
-            p = next;
-            k += 1;
-            continue;
+        if let Some((is_match, next)) = key.get(k).and_then(|byte| one(pattern, p, *byte)) {
+            steps += u64::try_from(next - p).unwrap_or(u64::MAX);
+            if is_match {
+                p = next;
+                k += 1;
+                continue;
+            }
         }
         match &mut star {
             Some((behind, from)) if *from < key.len() => {
                 *from += 1;
                 (p, k) = (*behind, *from);
             }
-            _ => return false,
+            _ => return (false, steps),
         }
     }
-    false
 }
 
 /// Returns whether the part of the pattern at `p` matches a byte, and where the next part begins. None: there is no part.
@@ -77,6 +91,8 @@ fn class(pattern: &[u8], mut at: usize, byte: u8) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -120,9 +136,28 @@ mod tests {
         }
     }
 
+    /// L80: the steps for a key are bounded by its length and that of the pattern, however many stars and classes there are.
     #[test]
-    fn a_pattern_with_many_stars_takes_a_bounded_time() {
-        let pattern = b"a*".repeat(200);
-        assert!(!matches(&[&pattern[..], b"b"].concat(), &[b'a'; 1000]));
+    fn l80_a_pattern_takes_few_steps_for_each_key() {
+        let key = [b'a'; 970];
+        let long = |part: &[u8]| part.iter().copied().cycle().take(PATTERN_BYTES_MAX - 1).collect::<Vec<_>>();
+        for part in [
+            &b"a*"[..],
+            b"*[b]",
+            b"*[ab",
+            b"*a?[^b]",
+            b"[a-z]*",
+            b"*aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+            b"\\a*",
+        ] {
+            for pattern in [long(part), [b"*", &long(part)[..]].concat(), [&long(part)[..], b"b"].concat()] {
+                let (_, steps) = search(&pattern, &key);
+                let bound = pattern.len() * (key.len() + 1);
+                assert!(steps <= u64::try_from(bound).unwrap(), "{steps} {bound}");
+            }
+        }
+        // A class is walked through for each byte of the key.
+        let class = [&b"*["[..], &[b'x'; 1000]].concat();
+        assert_eq!(search(&class, &key), (false, 970 * 1001 + 1));
     }
 }

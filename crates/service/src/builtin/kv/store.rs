@@ -359,7 +359,7 @@ impl<'s, 'v> Store<'s, 'v> {
         &self,
         from: &[u8],
         count: usize,
-        mut each: impl FnMut(&[u8], Option<Container>) -> bool,
+        mut each: impl FnMut(&[u8], Option<Container>) -> Result<bool, KvError>,
     ) -> Result<Option<Vec<u8>>, KvError> {
         let mut cursor = self.values.seek(self.view, from)?;
         for _ in 0..count {
@@ -369,7 +369,7 @@ impl<'s, 'v> Store<'s, 'v> {
             if !self.lives(note)? {
                 continue;
             }
-            if !each(key, note.made.map(|(kind, _)| kind)) {
+            if !each(key, note.made.map(|(kind, _)| kind))? {
                 return Ok(Some(key.to_vec()));
             }
         }
