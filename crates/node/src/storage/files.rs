@@ -121,9 +121,6 @@ impl DiskIo for Files {
             DiskNote::IndexUnreadable(error) => {
                 tracing::warn!(%error, ?dir, "the index of the pages cannot be read");
             }
-            DiskNote::OtherOptions => {
-                tracing::warn!(?dir, "the state on the disk was written with other cluster options");
-            }
             DiskNote::Leftover { good } => {
                 tracing::warn!(
                     pages = good,
@@ -234,6 +231,11 @@ pub(super) fn at_start(dir: &Path, error: &DiskError) -> NodeError {
         (DiskErrorKind::OtherState, _) => {
             return NodeError::new(NodeErrorKind::OtherState, error.cause.clone()).in_file(&path).next(
                 "copy the data out with the version that wrote it, and into a new cluster of this version",
+            );
+        }
+        (DiskErrorKind::OtherOptions, _) => {
+            return NodeError::new(NodeErrorKind::Rule, error.cause.clone()).in_file(&path).next(
+                "put the setting in cluster.toml back; if only the program has changed, run the version that wrote the state",
             );
         }
         (_, DiskAction::Read) => {

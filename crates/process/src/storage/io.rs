@@ -66,8 +66,6 @@ pub enum DiskNote<'a> {
     },
     /// The index of the pages cannot be read.
     IndexUnreadable(&'a DiskError),
-    /// The state was written with other options of the cluster: it is not used.
-    OtherOptions,
     /// Pages that are not a complete state are kept for comparison with those of the others.
     Leftover {
         /// The number of good pages.
@@ -159,6 +157,8 @@ pub enum DiskErrorKind {
     },
     /// A state that an earlier version has written in another form.
     OtherState,
+    /// A state that was written with other options of the cluster.
+    OtherOptions,
 }
 
 /// An error of the disk.

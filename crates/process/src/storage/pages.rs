@@ -11,7 +11,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_service::image::{CopiedPages, Loading, is_of_another_form};
+use quorate_service::image::{CopiedPages, Loading, difference, is_of_another_form};
 use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
@@ -129,7 +129,7 @@ impl<D: DiskIo> PageWriter<D> {
     ///
     /// # Errors
     ///
-    /// The directory cannot be read.
+    /// The directory cannot be read, or has the state of a replica with other options. Nothing has changed.
     pub fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged<D>>,
@@ -145,9 +145,16 @@ impl<D: DiskIo> PageWriter<D> {
                 cause: "the state on the disk is in the form of an earlier version".to_string(),
             });
         }
-        if found.seal.is_some_and(|seal| seal.shape != self.shape) {
-            self.disk.note(&DiskNote::OtherOptions);
-            return Ok(None);
+        let difference = found.seal.as_ref().and_then(|seal| difference(&seal.shape, &self.shape));
+        if let Some((option, before, now)) = difference {
+            return Err(DiskError {
+                kind: DiskErrorKind::OtherOptions,
+                action: DiskAction::Read,
+                file: name,
+                cause: format!(
+                    "the state on the disk was written with {option} = {before}, and this is {now} now"
+                ),
+            });
         }
         let mut loading = executor.begin_load();
         let damaged = self.read_pages(&found, executor.store().pages_max(), &mut loading)?;

@@ -231,7 +231,7 @@ impl<D: DiskIo> Storage<D> {
     ///
     /// # Errors
     ///
-    /// The files cannot be read. Damage is not an error.
+    /// The files cannot be read, or have a state with other options. Damage is not an error.
     pub fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged<D>>,
@@ -323,3 +323,6 @@ impl<D: DiskIo> Storage<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,12 @@ impl TestDisk {
         self.0.borrow().keys().cloned().collect()
     }
 
+    /// Returns the content of all files.
+    pub(crate) fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let files = self.0.borrow();
+        files.iter().map(|(name, bytes)| (name.clone(), bytes.borrow().clone())).collect()
+    }
+
     fn file(&self, name: &str) -> Bytes {
         Rc::clone(self.0.borrow_mut().entry(name.to_string()).or_default())
     }

@@ -1,0 +1,74 @@
+//! Starts on a disk in memory.
+
+use quorate_service::Options;
+use quorate_service::image::CopiedPages;
+use quorate_service::kv::{Kv, Operation};
+use quorate_wire::{Batch, ClientId, ClusterId, ReplicaId, Replies, Timestamp};
+
+use super::*;
+use crate::storage::io::DiskErrorKind;
+use crate::storage::testing::TestDisk;
+
+const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
+
+/// Returns the executor of a replica whose clients have at most `lanes_max` lanes.
+fn executor(disk: &TestDisk, lanes_max: u32) -> Executor<Kv, Paged<TestDisk>> {
+    let options = Options { pages_max: 1 << 16, clients_max: 8, lanes_max, ..Options::default() };
+    let options = Options { page_bytes: 512, result_bytes_max: 512, ..options };
+    let domains = Domains::new(OWNER.cluster);
+    let store = Paged::new(disk.clone(), domains.clone(), 512, 60 * 512);
+    Executor::with_store(Kv, domains, options, store)
+}
+
+/// Stores a value under each of `keys` keys, in one batch.
+fn store(executor: &mut Executor<Kv, Paged<TestDisk>>, keys: u64) {
+    let (seq, domains) = (executor.last_executed().next(), Domains::new(OWNER.cluster));
+    let mut batch = Batch::default();
+    for key in 0..keys {
+        let mut operation = Vec::new();
+        Operation::Put { key: &key.to_be_bytes(), value: &[1; 300] }.encode(&mut operation);
+        batch.push_operation(&domains, ClientId::new(1, 0), Timestamp(seq.0 << 20 | key), &operation);
+    }
+    batch.seal(&domains, &[0; 8]);
+    executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
+}
+
+fn open(disk: &TestDisk, durability: Durability) -> (Storage<TestDisk>, Past) {
+    Storage::open(disk, OWNER, durability, 1, 64 << 10).unwrap()
+}
+
+/// Writes the state of an executor as an image, and returns its checkpoint.
+fn save(executor: &mut Executor<Kv, Paged<TestDisk>>, pages: &mut PageWriter<TestDisk>) -> (SeqNum, Digest) {
+    let seq = executor.last_executed();
+    let root = executor.checkpoint(seq);
+    let (mut saving, mut copied) = (executor.begin_save(seq).unwrap(), CopiedPages::default());
+    assert!(executor.save(&mut saving, usize::MAX, &mut copied));
+    pages.write(&copied).unwrap();
+    executor.note_stored(&pages.seal(seq, root).unwrap());
+    (seq, root)
+}
+
+/// Returns a disk with a state of 200 values.
+fn filled() -> (TestDisk, (SeqNum, Digest)) {
+    let disk = TestDisk::default();
+    create(&disk, OWNER).unwrap();
+    let mut executor = executor(&disk, 256);
+    let mut writers = open(&disk, Durability::Sync).0.begin(&executor, 1).unwrap().unwrap();
+    store(&mut executor, 200);
+    let found = save(&mut executor, &mut writers.pages);
+    (disk, found)
+}
+
+/// L90: the state of other options is neither used nor removed: the replica does not start.
+#[test]
+fn l90_a_changed_option_leaves_the_state_alone() {
+    let (disk, found) = filled();
+    let before = disk.content();
+    let (mut storage, past) = open(&disk, Durability::Sync);
+    let resumed = storage.resume(past, 1, &mut executor(&disk, 512));
+    let error = resumed.map(|_| storage.begin(&executor(&disk, 512), 2).map(|_| ())).unwrap_err();
+    assert_eq!(error.kind, DiskErrorKind::OtherOptions);
+    assert!(error.cause.contains("client_lanes_max = 256") && error.cause.contains("512"), "{}", error.cause);
+    assert_eq!(disk.content(), before);
+    assert_eq!(open(&disk, Durability::Sync).0.load(&mut executor(&disk, 256)), Ok(Some(found)));
+}
