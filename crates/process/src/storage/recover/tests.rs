@@ -1,5 +1,6 @@
 //! Starts on a disk in memory.
 
+use quorate_pbft::step::Lsn;
 use quorate_service::Options;
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
@@ -7,6 +8,7 @@ use quorate_wire::{Batch, ClientId, ClusterId, ReplicaId, Replies, Timestamp};
 
 use super::*;
 use crate::storage::io::DiskErrorKind;
+use crate::storage::queue::{LogJob, put_record};
 use crate::storage::testing::TestDisk;
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
@@ -71,4 +73,45 @@ fn l90_a_changed_option_leaves_the_state_alone() {
     assert!(error.cause.contains("client_lanes_max = 256") && error.cause.contains("512"), "{}", error.cause);
     assert_eq!(disk.content(), before);
     assert_eq!(open(&disk, Durability::Sync).0.load(&mut executor(&disk, 256)), Ok(Some(found)));
+}
+
+/// L91: of a log that nobody waited for, the end may be missing, also if the next start waits for its log.
+#[test]
+fn l91_a_log_that_nobody_waited_for_is_not_taken_for_complete() {
+    for stops in [false, true] {
+        let (disk, _) = filled();
+        let (storage, _) = open(&disk, Durability::Sync);
+        let mut log = storage.begin(&executor(&disk, 256), 2).unwrap().unwrap().log;
+        log.run(&LogJob::Stop).unwrap();
+        let (storage, past) = open(&disk, Durability::Async);
+        assert!(matches!(past, Past::Log { .. }), "{past:?}");
+        let mut log = storage.begin(&executor(&disk, 256), 3).unwrap().unwrap().log;
+        let before = disk.content();
+        let mut records = Vec::new();
+        put_record(b"a vote", &mut records);
+        log.run(&LogJob::Commit { records, last: Some(Lsn(1)) }).unwrap();
+        if stops {
+            log.run(&LogJob::Stop).unwrap();
+        } else {
+            for (name, bytes) in before {
+                disk.put(&name, bytes);
+            }
+        }
+        let past = open(&disk, Durability::Sync).1;
+        assert_eq!(matches!(past, Past::Log { .. }), stops, "{past:?}");
+        assert_eq!(matches!(past, Past::Lost(_)), !stops, "{past:?}");
+    }
+}
+
+/// L91: nor is it after a rejoin.
+#[test]
+fn l91_a_rejoin_makes_no_log_complete_that_nobody_waits_for() {
+    let (disk, _) = filled();
+    let (storage, past) = open(&disk, Durability::Async);
+    assert!(matches!(past, Past::Lost(_)), "it was killed");
+    let mut log = storage.begin(&executor(&disk, 256), 2).unwrap().unwrap().log;
+    log.run(&LogJob::SetState { state: LogState::Log, starts_min: 0, last: None }).unwrap();
+    assert!(matches!(open(&disk, Durability::Sync).1, Past::Lost(_)));
+    log.run(&LogJob::Stop).unwrap();
+    assert!(matches!(open(&disk, Durability::Sync).1, Past::Log { .. }));
 }
