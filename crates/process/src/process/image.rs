@@ -102,7 +102,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         let Some(mut saving) = self.saving.take() else { return };
         let mut copied = CopiedPages::default();
         if !self.executor.save(&mut saving, self.pace.pages_max, &mut copied) {
-            // Overtaken, or the state was fetched: the next stable checkpoint is copied.
+            // Overtaken, or the state was fetched: the next stable checkpoint is copied. Or a page cannot be read.
             return self.executor.abandon_save(saving);
         }
         if !copied.is_empty() {

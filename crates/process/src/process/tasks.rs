@@ -408,9 +408,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.result = bytes;
     }
 
-    /// Requests a page that the next batch needs.
+    /// Requests a page that the next batch needs, or an image.
     #[cold]
-    fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
+    pub(super) fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
         watch.unreadable(fault.page);
         let mut steps = core::mem::take(&mut self.steps);
