@@ -78,6 +78,8 @@ pub struct PageWriter<D: DiskIo> {
     /// The number and the offset of the next chunk.
     number: u64,
     end: usize,
+    /// A crash may have left chunks behind the last one.
+    has_tail: bool,
     /// The entries of the last durable checkpoint.
     table: BTreeMap<u32, IndexEntry>,
     /// The entries written since.
@@ -111,6 +113,7 @@ impl<D: DiskIo> PageWriter<D> {
             generation: 0,
             number: 0,
             end: 0,
+            has_tail: false,
             table: BTreeMap::new(),
             pending: BTreeMap::new(),
             same: Vec::new(),
@@ -182,6 +185,7 @@ impl<D: DiskIo> PageWriter<D> {
         self.table = entries;
         (self.number, self.end) = (found.number, found.end);
         self.index = self.disk.open(&name).ok();
+        self.has_tail = true;
         Ok(Some((seal.seq, seal.root)))
     }
 
@@ -432,6 +436,12 @@ impl<D: DiskIo> PageWriter<D> {
         let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
         let Some(file) = &self.index else { unreachable!("there is an index") };
         let at = u64::try_from(self.end).unwrap_or(u64::MAX);
+        if self.has_tail && file.len()? > at {
+            // Beside a part of what is written now, it could be read as a whole (L93).
+            file.set_len(at)?;
+            file.sync_all().map_err(DiskError::into_final)?;
+        }
+        self.has_tail = false;
         file.write_at(&bytes, at)?;
         mutant!(M144, file.sync(), Ok(())).map_err(DiskError::into_final)?;
         self.number += count;

@@ -7,6 +7,7 @@ use quorate_service::kv::{Kv, Operation};
 use quorate_wire::{Batch, ClientId, ClusterId, ReplicaId, Replies, Timestamp};
 
 use super::*;
+use crate::storage::commit;
 use crate::storage::io::DiskErrorKind;
 use crate::storage::queue::{LogJob, put_record};
 use crate::storage::testing::TestDisk;
@@ -114,4 +115,27 @@ fn l91_a_rejoin_makes_no_log_complete_that_nobody_waits_for() {
     assert!(matches!(open(&disk, Durability::Sync).1, Past::Lost(_)));
     log.run(&LogJob::Stop).unwrap();
     assert!(matches!(open(&disk, Durability::Sync).1, Past::Log { .. }));
+}
+
+/// L93: what a crash has left in the index is gone before anything is written beside it.
+#[test]
+fn l93_what_a_crash_left_in_the_index_is_cut_off() {
+    let (disk, found) = filled();
+    let index = "checkpoint/00000000000000000001.idx";
+    let end = disk.read(index).unwrap().len();
+    let mut state = executor(&disk, 256);
+    let mut pages = PageWriter::new(disk.clone(), OWNER, &state);
+    assert_eq!(pages.load(&mut state, true), Ok(Some(found)));
+    store(&mut state, 3000);
+    save(&mut state, &mut pages);
+    let mut torn = disk.read(index).unwrap();
+    assert!(torn.len() > end + 2 * 12 * commit::BLOCK, "several chunks");
+    torn[end..end + commit::BLOCK].fill(0);
+    disk.put(index, torn);
+    let mut state = executor(&disk, 256);
+    let mut pages = PageWriter::new(disk.clone(), OWNER, &state);
+    assert_eq!(pages.load(&mut state, true), Ok(Some(found)));
+    store(&mut state, 1);
+    save(&mut state, &mut pages);
+    assert_eq!(disk.read(index).unwrap().len(), end + commit::BLOCK);
 }
