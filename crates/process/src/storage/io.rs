@@ -150,6 +150,8 @@ pub enum DiskErrorKind {
     Missing,
     /// The disk has failed. After a failed write or sync its content is unknown.
     Failed,
+    /// The disk cannot read a part of the file. The rest may be readable.
+    Unreadable,
     /// A file of a version that this program does not read.
     OtherFormat {
         /// The version.
@@ -187,6 +189,11 @@ impl DiskError {
             self.kind = DiskErrorKind::Failed;
         }
         self
+    }
+
+    /// Returns whether the disk cannot read a part of the file.
+    pub fn is_unreadable(&self) -> bool {
+        self.kind == DiskErrorKind::Unreadable
     }
 
     /// Returns whether the file does not exist.

@@ -96,15 +96,28 @@ impl<D: DiskIo> StartsFile<D> {
     ///
     /// The file cannot be read, or is of another version.
     pub fn read(&mut self) -> Result<Option<Starts>, DiskError> {
-        let bytes = match self.disk.read(NAME) {
-            Ok(bytes) => bytes,
+        let file = match self.disk.open_to_read(NAME) {
+            Ok(file) => file,
             Err(error) if error.is_missing() => return Ok(None),
             Err(error) => return Err(error),
         };
+        let (len, used) = (file.len()?, u64::try_from(USED).unwrap_or(u64::MAX));
         let mut newest: Option<(u64, Starts, usize)> = None;
+        let mut unreadable = None;
         for copy in 0..2 {
-            let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
-            let Some((format, serial, starts)) = self.decode(block) else { continue };
+            let (mut block, at) = ([0; USED], u64::try_from(copy * BLOCK).unwrap_or(u64::MAX));
+            if len < at + used {
+                continue;
+            }
+            match file.read_at(&mut block, at) {
+                Ok(()) => {}
+                Err(error) if error.is_unreadable() => {
+                    unreadable = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let Some((format, serial, starts)) = self.decode(&block) else { continue };
             if !(FORMAT_READ..=FORMAT_UNAWAITED).contains(&format) {
                 return Err(DiskError {
                     kind: DiskErrorKind::OtherFormat { format },
@@ -116,6 +129,10 @@ impl<D: DiskIo> StartsFile<D> {
             if newest.is_none_or(|(other, ..)| serial > other) {
                 newest = Some((serial, starts, copy));
             }
+        }
+        if let Some(error) = unreadable.filter(|_| newest.is_none()) {
+            // That the replica has lost its state is not known, and would cost it its log.
+            return Err(error);
         }
         (self.serial, self.next) = newest.map_or((0, 0), |(serial, _, copy)| (serial, 1 - copy));
         Ok(newest.map(|(_, starts, _)| starts))

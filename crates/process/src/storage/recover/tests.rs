@@ -139,3 +139,57 @@ fn l93_what_a_crash_left_in_the_index_is_cut_off() {
     save(&mut state, &mut pages);
     assert_eq!(disk.read(index).unwrap().len(), end + commit::BLOCK);
 }
+
+/// L95: a sector that cannot be read is damage, and costs no more than damage does.
+#[test]
+fn l95_a_sector_that_cannot_be_read_is_damage() {
+    let index = "checkpoint/00000000000000000001.idx";
+    // Either copy of the count of starts.
+    for at in [9, 4096 + 9] {
+        let (disk, found) = filled();
+        disk.spoil("log/starts", at);
+        let (mut storage, past) = open(&disk, Durability::Sync);
+        assert!(matches!(past, Past::Log { .. }), "{past:?}");
+        assert_eq!(storage.load(&mut executor(&disk, 256)), Ok(Some(found)));
+    }
+    // The log.
+    let (disk, _) = filled();
+    disk.spoil("log/00000000000000000001.seg", 70);
+    assert!(matches!(open(&disk, Durability::Sync).1, Past::Lost(_)));
+    // A chunk of the index, and a page.
+    let (disk, _) = filled();
+    let mut state = executor(&disk, 256);
+    let mut pages = PageWriter::new(disk.clone(), OWNER, &state);
+    pages.load(&mut state, true).unwrap();
+    store(&mut state, 3000);
+    let found = save(&mut state, &mut pages);
+    disk.spoil("checkpoint/pages", 512 * 40 + 3);
+    disk.spoil(index, 3);
+    let before = disk.content()["checkpoint/pages"].clone();
+    let (mut storage, past) = open(&disk, Durability::Sync);
+    let mut state = executor(&disk, 256);
+    storage.resume(past, 1, &mut state).unwrap();
+    assert!(state.pages_kept() > 1000, "{} kept of {found:?}", state.pages_kept());
+    storage.begin(&state, 2).unwrap();
+    assert_eq!(disk.content()["checkpoint/pages"], before);
+}
+
+/// L95: a disk that cannot be read at all may be back at the next start. Nothing is removed.
+#[test]
+fn l95_nothing_is_removed_that_cannot_be_read() {
+    for (name, step) in
+        [("log/starts", 4096), ("checkpoint/00000000000000000001.idx", 4096), ("checkpoint/pages", 512)]
+    {
+        let (disk, _) = filled();
+        let before = disk.content();
+        (0..before[name].len()).step_by(step).for_each(|at| disk.spoil(name, at));
+        let opened = Storage::open(&disk, OWNER, Durability::Sync, 1, 64 << 10);
+        let loaded = opened.and_then(|(mut storage, past)| {
+            let mut state = executor(&disk, 256);
+            storage.resume(past, 1, &mut state)?;
+            storage.begin(&state, 2).map(|_| ())
+        });
+        assert_eq!(loaded.unwrap_err().kind, DiskErrorKind::Unreadable, "{name}");
+        assert_eq!(disk.content(), before, "{name}");
+    }
+}
