@@ -42,8 +42,8 @@ mod testing;
 pub use home::{examine, fsck, identity, init, members, settings, timestamps};
 pub use net::{crowd, idle, names, other_end, ports, socket, wake};
 pub use run::{
-    caller, client, client_node, clock, descriptors, enlist, member, memory, replica, signals, supervise,
-    surroundings, workers,
+    caller, client, client_node, clock, descriptors, enlist, key_times, member, memory, replica, signals,
+    supervise, surroundings, workers,
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};
@@ -53,6 +53,7 @@ pub use clock::Clock;
 pub use error::NodeError;
 pub use identity::TestKeys;
 pub use idle::{Idle, Waiting};
+pub use key_times::KeyTimes;
 pub use member::Member;
 pub use memory::{MemoryProcess, ProcessError};
 pub use quorate_process::{

@@ -6,6 +6,7 @@ pub mod client_node;
 pub mod clock;
 pub mod descriptors;
 pub mod enlist;
+pub mod key_times;
 pub mod member;
 pub mod memory;
 pub mod replica;

@@ -292,7 +292,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     pub fn due(&self) -> u64 {
         let is_busy = self.saving.is_some() && self.disk.has_room() || !self.stored.is_empty();
-        if is_busy || self.can_run() || self.disk.has_kept() {
+        if is_busy || self.can_run() || self.disk.has_kept() || self.executor.missing_page().is_some() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);
@@ -415,6 +415,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.executor.deadline().is_some_and(|at| at <= now.mono_ns) {
             self.transfer(now, watch, |executor, steps| executor.on_deadline(now.mono_ns, steps));
             self.install(now, watch);
+        }
+        if let Some(fault) = self.executor.missing_page() {
+            self.repair(now, fault, watch);
         }
         if self.collector.deadline() <= now.mono_ns {
             self.collector.expire();

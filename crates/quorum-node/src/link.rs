@@ -162,8 +162,12 @@ impl Link {
     }
 
     /// Begins a new generation of session keys, and returns its time.
-    pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) -> u64 {
+    pub(crate) fn refresh(&mut self, entropy: [u8; 32], wall_ns: u64) {
         self.auth.refresh(entropy, wall_ns);
+    }
+
+    /// Returns the time of this node's newest keys.
+    pub(crate) fn key_time(&self) -> u64 {
         self.auth.key_time()
     }
 

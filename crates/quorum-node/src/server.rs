@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quorate_node::error::NodeErrorKind;
 use quorate_node::member::Writes;
-use quorate_node::{Clock, Idle, Member, NodeError, Waiting};
+use quorate_node::{Clock, Idle, KeyTimes, Member, NodeError, Waiting};
 use quorate_quorum::settings::Protocol;
 use quorate_quorum::step::{Failure, Outcome, Reject};
 use quorate_quorum::{Body, Input, Message, ObjectId, Past, Process, Settings, Thresholds, Value, Version};
@@ -261,17 +261,15 @@ impl Server {
     /// The sockets or the disk have failed.
     pub fn run(mut self, stop: &AtomicBool) -> Result<(), NodeError> {
         let (clock, mut idle) = (Clock::new(), Idle::new(self.waiting));
-        let mut keys_at = clock.mono_ns().saturating_add(self.key_interval_ns);
+        let mut keys = KeyTimes::new(&self.dir, self.key_interval_ns, clock.mono_ns());
         info!(
             server = %self.id, protocol = self.config.protocol.name(), objects = self.drive.process().objects(),
             repaired = self.is_repaired(), core = ?self.core, "runs"
         );
         while !stop.load(Ordering::Relaxed) {
             let now_ns = clock.mono_ns();
-            if keys_at <= now_ns {
-                keys_at = now_ns.saturating_add(self.key_interval_ns);
-                let time = self.link.refresh(Member::fresh()?, clock.now().wall_ns);
-                Member::note_key_time(&self.dir, time)?;
+            if let Some(time) = keys.next(now_ns, || clock.now().wall_ns, self.link.key_time()) {
+                self.link.refresh(Member::fresh()?, time);
                 self.link.flush(now_ns);
             }
             if self.waiting == Waiting::Block {

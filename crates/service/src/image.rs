@@ -5,4 +5,4 @@ mod copy;
 pub(crate) mod load;
 
 pub use copy::{CopiedPages, ImageCopy};
-pub use load::{Checker, ImageError, Loading, is_of_another_form};
+pub use load::{Checker, ImageError, Loading, difference, is_of_another_form};

@@ -138,6 +138,12 @@ impl<P: PageStore> State<P> {
         &self.unreadable
     }
 
+    /// Returns a page that is to be copied, and cannot be read.
+    #[inline]
+    pub(crate) fn unsaved_unreadable(&self) -> Option<u32> {
+        self.unreadable.iter().find(|page| self.unsaved.contains(**page)).copied()
+    }
+
     /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
     pub(crate) fn take_repaired(&mut self, page: u32) -> bool {
         self.repaired.remove(&page)

@@ -150,6 +150,12 @@ impl Transfer {
         self.walk.is_some()
     }
 
+    /// Returns whether pages are being brought.
+    #[inline]
+    pub(crate) fn is_bringing(&self) -> bool {
+        self.is_fetching() || self.repair.is_some()
+    }
+
     /// Returns how many pages other replicas have brought since the start.
     pub(crate) fn fetched(&self) -> u64 {
         self.fetched + self.progress().map_or(0, |progress| progress.fetched)

@@ -698,3 +698,51 @@ fn seeded_bugs_of_the_storage_are_found() {
     }
     assert!(missed.is_empty(), "{missed:?}");
 }
+
+/// L95: one place of the disk cannot be read. A start finds the state, or what is left of it, or refuses and has removed
+/// nothing: where that is the only chunk of the index.
+#[test]
+fn l95_a_place_that_cannot_be_read_costs_no_more_than_damage() {
+    let _alone = alone();
+    let mut counts = [0; 3];
+    for seed in 0..80 {
+        let mut replica = Replica::new(seed);
+        replica.open();
+        while replica.imaged == 0 {
+            replica.step().unwrap();
+        }
+        let names = ["log", "checkpoint"].into_iter().flat_map(|dir| {
+            replica.files.list(dir).unwrap().into_iter().map(move |file| format!("{dir}/{file}"))
+        });
+        let names: Vec<String> = names.collect();
+        let name = &names[replica.rng.index(names.len())];
+        let len = replica.files.read(name).unwrap().len();
+        if len == 0 {
+            continue;
+        }
+        let at = replica.rng.index(len);
+        let place = format!("{name} at {at} of {len}");
+        replica.files.set_unreadable(name, at);
+        let opened = Storage::open(&replica.files, OWNER, Durability::Sync, 1, SEGMENT_BYTES);
+        let mut loaded = executor(&replica.files, &mut replica.rng);
+        let started = opened.and_then(|(mut storage, past)| {
+            let seq = storage.load(&mut loaded)?.map(|(seq, _)| seq.0);
+            storage.begin(&loaded, 2)?;
+            Ok((past, seq))
+        });
+        counts[match started {
+            Ok((Past::Log { .. }, Some(seq))) => {
+                assert!(seq <= replica.imaged, "{place}");
+                0
+            }
+            Ok((Past::Log { .. } | Past::Lost(_), None)) => 1,
+            Err(error) if name.ends_with("idx") => {
+                assert_eq!(error.kind, DiskErrorKind::Unreadable, "{place}");
+                assert_eq!(replica.files.list("checkpoint").unwrap().len(), 2, "{place}");
+                2
+            }
+            other => panic!("{place}: {other:?}"),
+        }] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
+}

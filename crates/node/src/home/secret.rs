@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use quorate_wire::sign::{PublicKey, Signer};
@@ -147,23 +147,29 @@ fn bad_time(path: &Path, what: &str) -> NodeError {
         .next(next)
 }
 
-/// Notes a number, so that it stands there after a loss of power.
+/// Notes a number, so that it stands there after a loss of power. On a full disk it takes the place of the one before,
+/// in whose block there is room for it.
 pub(crate) fn keep_time(dir: &Path, time: u64) -> Result<(), NodeError> {
     let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
+    let text = format!("{time}\n");
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        file.write_all(format!("{time}\n").as_bytes())?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&draft, &path)?;
         File::open(dir.join("keys"))?.sync_all()
     };
-    write().map_err(|error| NodeError::unwritable(&path, &error))
-}
-
-/// Notes the time of the newest session keys.
-pub(crate) fn note_time(dir: &Path, time: u64) -> Result<(), NodeError> {
-    let (path, draft) = (dir.join(TIME), dir.join("keys/time.new"));
-    let written = std::fs::write(&draft, format!("{time}\n")).and_then(|()| std::fs::rename(&draft, &path));
+    let write_over = || {
+        let file = OpenOptions::new().write(true).open(&path)?;
+        if file.metadata()?.len() != text.len() as u64 {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.sync_data()
+    };
+    let is_full =
+        |error: &std::io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let written = write().or_else(|error| if is_full(&error) { write_over() } else { Err(error) });
     written.map_err(|error| NodeError::unwritable(&path, &error))
 }
 
@@ -227,8 +233,21 @@ mod tests {
         std::fs::create_dir(dir.path().join("keys")).unwrap();
         assert_eq!(reserve_time(dir.path(), 500).unwrap(), 500);
         assert_eq!(reserve_time(dir.path(), 100).unwrap(), 501);
-        note_time(dir.path(), 900).unwrap();
+        keep_time(dir.path(), 900).unwrap();
         assert_eq!(reserve_time(dir.path(), 100).unwrap(), 901);
+    }
+
+    /// L94: a node starts again although the disk is full.
+    #[test]
+    fn l94_the_time_of_keys_rises_on_a_full_disk() {
+        let dir = TempDir::new("full");
+        std::fs::create_dir(dir.path().join("keys")).unwrap();
+        assert_eq!(reserve_time(dir.path(), 500).unwrap(), 500);
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("keys/time.new")).unwrap();
+        assert_eq!(reserve_time(dir.path(), 100).unwrap(), 501);
+        assert_eq!(reserve_time(dir.path(), 700).unwrap(), 700);
+        assert_eq!(reserve_time(dir.path(), 2000).unwrap_err().kind, NodeErrorKind::Disk, "it has no place");
+        assert_eq!(std::fs::read_to_string(dir.path().join(TIME)).unwrap(), "700\n");
     }
 
     #[test]

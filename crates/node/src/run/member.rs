@@ -158,15 +158,6 @@ impl Member {
         secret::entropy()
     }
 
-    /// Notes the time of a generation of session keys that began during the run: the next start's is later (KX-1).
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be written.
-    pub fn note_key_time(dir: &Path, time: u64) -> Result<(), NodeError> {
-        secret::note_time(dir, time)
-    }
-
     /// Returns its authenticator for the protocol `P`, its sockets, addresses, and the lock of the directory, for who
     /// keeps it beyond this.
     pub fn into_parts<P: Protocol + Default>(self) -> (Authenticator<P>, Socket, Directory, Flock<File>) {

@@ -31,6 +31,7 @@ use crate::net::idle::Idle;
 use crate::net::open::open_socket;
 use crate::net::socket::Socket;
 use crate::run::clock::Clock;
+use crate::run::key_times::KeyTimes;
 use crate::run::surroundings::Surroundings;
 use crate::run::watch::Watch;
 use crate::run::workers::Workers;
@@ -224,8 +225,9 @@ impl ReplicaNode {
             durability = ?self.settings.config.durability, fresh = is_fresh, "runs"
         );
         let watch = Watch::new(recorder);
-        let (durable, keys_at, rested_ns) = (Lsn(0), 0, 0);
-        Running { node: self, process, workers, watch, clock, durable, keys_at, rested_ns }.run(stop)
+        let keys = KeyTimes::new(&self.dir, self.settings.key_interval_ns, clock.mono_ns());
+        let (durable, rested_ns) = (Lsn(0), 0);
+        Running { node: self, process, workers, watch, clock, durable, keys, rested_ns }.run(stop)
     }
 }
 
@@ -254,8 +256,7 @@ struct Running<S: Service, C: Core> {
     clock: Clock,
     /// The last record that the replica was told is durable.
     durable: Lsn,
-    /// When the next generation of session keys begins.
-    keys_at: u64,
+    keys: KeyTimes,
     /// For how long it has rested since it looked at its input.
     rested_ns: u64,
 }
@@ -285,7 +286,6 @@ impl<S: Service, C: Core> Running<S, C> {
 
     fn serve(&mut self, stop: &AtomicBool) -> Result<(), NodeError> {
         self.process.step(self.clock.now(), Event::Start, &mut self.watch);
-        self.keys_at = self.clock.mono_ns().saturating_add(self.node.settings.key_interval_ns);
         let mut idle = Idle::new(self.node.settings.waiting);
         while !stop.load(Ordering::Relaxed) {
             self.turn(&mut idle)?;
@@ -313,7 +313,7 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), NodeError> {
-        let Self { node, process, workers, watch, clock, durable, keys_at, rested_ns } = self;
+        let Self { node, process, workers, watch, clock, durable, keys, rested_ns } = self;
         let unusable =
             |error| NodeError::new(NodeErrorKind::Network, format!("cannot use the socket: {error}"));
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
@@ -349,10 +349,9 @@ impl<S: Service, C: Core> Running<S, C> {
             }
             burst += served;
         }
-        if *keys_at <= mono_ns {
-            *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
-            process.renew_keys(clock.now(), secret::entropy()?, watch);
-            secret::note_time(&node.dir, process.endpoint().door().key_time())?;
+        let newest = process.endpoint().door().key_time();
+        if let Some(wall_ns) = keys.next(mono_ns, || clock.now().wall_ns, newest) {
+            process.renew_keys(Now { wall_ns, ..clock.now() }, secret::entropy()?, watch);
         }
         match now {
             Some(now) => process.flush(now, &mut node.socket, watch),

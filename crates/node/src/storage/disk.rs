@@ -6,7 +6,7 @@
 //! detected too.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,7 +34,9 @@ const PACE: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 10_000
 /// How long to wait before retrying on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 /// Maximum bytes of records that wait for the disk. Beyond it the replica stops, because it would lose them.
-const WAITING_MAX: usize = 256 << 20;
+const WAITING_MAX: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+/// The disk is behind if more bytes wait for it: what would lead to further records has to wait, too.
+const BEHIND: usize = WAITING_MAX / 4;
 /// The unit in which writes are measured, as a fraction of a microsecond.
 const SMOOTH: u64 = 1024;
 
@@ -100,6 +102,8 @@ struct Shared {
     inbox: Mutex<Inbox>,
     wanted: Condvar,
     told: DiskReports,
+    /// Bytes of records that are not durable yet.
+    waiting: AtomicUsize,
     /// The slots of the last image's pages, until the replica's thread takes them.
     stored: Mutex<Vec<(PageLabel, u32)>>,
     has_stored: AtomicBool,
@@ -295,18 +299,21 @@ impl Writer {
         let mut unnoted = false;
         loop {
             let job = self.next(unnoted);
-            match job {
-                LogJob::Commit { .. } => unnoted = true,
+            let mut bytes = 0;
+            match &job {
+                LogJob::Commit { records, .. } => (unnoted, bytes) = (true, records.len()),
                 LogJob::NoteEnd => unnoted = false,
                 LogJob::Cut(_) | LogJob::SetState { .. } | LogJob::Stop => {}
             }
             let done = self.perform(&job);
+            let waiting = self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            let ends_wait = waiting > BEHIND && waiting - bytes <= BEHIND;
             let told = &self.shared.told;
             told.log_bytes.store(u64::try_from(self.log.bytes()).unwrap_or(u64::MAX), Ordering::Relaxed);
             match done {
                 Ok(Some(last)) => {
                     told.durable.store(last.0, Ordering::Release);
-                    if self.is_awaited {
+                    if self.is_awaited || ends_wait {
                         self.waker.wake();
                     } else {
                         std::thread::sleep(PACE);

@@ -95,6 +95,31 @@ fn n3_a_log_that_has_filled_the_disk_is_cut() {
     set(dir.path(), None);
 }
 
+/// L96: the others order much more than may wait for a full disk. The replica falls behind, and does not end.
+#[test]
+fn l96_records_do_not_pile_up_before_a_full_disk() {
+    let mut world = World::new(VICTIM);
+    (1..=10).for_each(|number| world.put(number));
+    set(&world.path(VICTIM), Some(Fault::Full));
+    for number in 11..1000 {
+        world.put_value(number, &format!("key {}", number % 7), &[7; 4000]);
+        assert_eq!(world.told(VICTIM).failure(), None, "after {number}");
+    }
+    let executed = |world: &World, i: usize| world.replicas[i].as_ref().unwrap().executor().last_executed().0;
+    assert!(executed(&world, 0) > executed(&world, VICTIM) + 500, "{}", executed(&world, VICTIM));
+    let before = votes(&world);
+    set(&world.path(VICTIM), None);
+    world.heal("much for a full disk");
+    for number in 1000..1200 {
+        if votes(&world) > before {
+            break;
+        }
+        world.put(number);
+    }
+    assert!(votes(&world) > before, "it does not vote again");
+    world.check_content();
+}
+
 /// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
 #[test]
 fn a_failed_sync_or_write_ends_a_replica() {

@@ -121,9 +121,6 @@ impl DiskIo for Files {
             DiskNote::IndexUnreadable(error) => {
                 tracing::warn!(%error, ?dir, "the index of the pages cannot be read");
             }
-            DiskNote::OtherOptions => {
-                tracing::warn!(?dir, "the state on the disk was written with other cluster options");
-            }
             DiskNote::Leftover { good } => {
                 tracing::warn!(
                     pages = good,
@@ -213,6 +210,8 @@ fn failed(action: DiskAction, name: &str, error: &io::Error) -> DiskError {
         DiskErrorKind::Full
     } else if error.kind() == ErrorKind::NotFound {
         DiskErrorKind::Missing
+    } else if action == DiskAction::Read && error.raw_os_error() == Some(nix::errno::Errno::EIO as i32) {
+        DiskErrorKind::Unreadable
     } else {
         DiskErrorKind::Failed
     };
@@ -234,6 +233,17 @@ pub(super) fn at_start(dir: &Path, error: &DiskError) -> NodeError {
         (DiskErrorKind::OtherState, _) => {
             return NodeError::new(NodeErrorKind::OtherState, error.cause.clone()).in_file(&path).next(
                 "copy the data out with the version that wrote it, and into a new cluster of this version",
+            );
+        }
+        (DiskErrorKind::OtherOptions, _) => {
+            return NodeError::new(NodeErrorKind::Rule, error.cause.clone()).in_file(&path).next(
+                "put the setting in cluster.toml back; if only the program has changed, run the version that wrote the state",
+            );
+        }
+        (DiskErrorKind::Unreadable, _) => {
+            let what = format!("cannot be read: {}", error.cause);
+            return NodeError::new(NodeErrorKind::Unreadable, what).in_file(&path).next(
+                "check the disk (dmesg, smartctl); to give the state up, move log/ and checkpoint/ away: the replica then rejoins",
             );
         }
         (_, DiskAction::Read) => {

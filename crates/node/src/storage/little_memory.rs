@@ -150,7 +150,50 @@ fn pages_that_are_damaged_under_a_replica_come_from_the_others() {
     world.check_disk();
 }
 
-/// The same, when the others have advanced and hold none of its checkpoints: the missing pages are part of the state
+/// L92: pages of a fetched state are damaged on the disk before they are part of an image. Each is fetched again, and
+/// the image is whole.
+#[test]
+fn l92_an_image_lacks_no_page_that_could_not_be_read() {
+    let mut world = filled();
+    world.stop(false);
+    for sub in ["log", "checkpoint"] {
+        fs::remove_dir_all(world.path(VICTIM).join(sub)).unwrap();
+        fs::create_dir(world.path(VICTIM).join(sub)).unwrap();
+    }
+    assert_eq!(world.start(VICTIM), (false, false));
+    let mut number = 0;
+    let is_installed = |world: &World| {
+        let drive = world.replicas[VICTIM].as_ref().unwrap();
+        drive.executor().last_executed() > SeqNum(0) && !drive.executor().is_fetching()
+    };
+    while !is_installed(&world) {
+        number += 1;
+        assert!(number < 20_000, "no state comes");
+        world.turn();
+    }
+    assert!(world.staged > 30 && !world.replicas[VICTIM].as_ref().unwrap().disk().has_image());
+    let path = world.path(VICTIM).join("checkpoint/pages");
+    let good = fs::read(&path).unwrap();
+    flip(&world);
+    let bad = fs::read(&path).unwrap();
+    world.heal("damaged before the image");
+    world.wait_for_image("damaged before the image");
+    assert!(pages(&world).faults > 5, "{:?}", pages(&world));
+    // What had been copied before is sealed as it was.
+    world.stop(false);
+    let mut now = fs::read(&path).unwrap();
+    for ((now, bad), good) in now.chunks_mut(4096).zip(bad.chunks(4096)).zip(good.chunks(4096)) {
+        if now == bad {
+            now.copy_from_slice(good);
+        }
+    }
+    fs::write(&path, now).unwrap();
+    world.check_disk();
+    assert_eq!(world.start(VICTIM), (true, true));
+    world.check_content();
+}
+
+/// Its pages are damaged, and the others have advanced and hold none of its checkpoints: the missing pages are part of the state
 /// that it fetches.
 #[test]
 fn a_page_that_nobody_has_any_more_comes_with_the_state() {

@@ -64,6 +64,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         let (store, others) = (self.executor.store(), self.executor.pages_of_checkpoints());
         let (pages, max) = (store.pages(), store.pages_max());
         let left = max.saturating_add(max / 2).saturating_sub(pages.dirty + others);
+        if self.disk.is_behind() {
+            // With the fetched state, the replica would take part in further batches, and have more records.
+            return self.executor.limit_arrivals(0);
+        }
         self.executor.limit_arrivals(left);
         if self.executor.transfer_pages() > left.min(max / 4) && self.disk.has_room() {
             let mut copied = CopiedPages::default();
@@ -102,7 +106,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         let Some(mut saving) = self.saving.take() else { return };
         let mut copied = CopiedPages::default();
         if !self.executor.save(&mut saving, self.pace.pages_max, &mut copied) {
-            // Overtaken, or the state was fetched: the next stable checkpoint is copied.
+            // Overtaken, or the state was fetched: the next stable checkpoint is copied. Or a page cannot be read.
             return self.executor.abandon_save(saving);
         }
         if !copied.is_empty() {

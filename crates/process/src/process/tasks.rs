@@ -285,9 +285,15 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.is_slow && self.is_unsent
     }
 
-    /// Returns whether too much of the state is only in memory, and an image will change that.
+    /// Returns whether the disk is too far behind for another batch: too many records wait for it, or too much of the
+    /// state is only in memory, and an image will change that.
     #[inline]
     fn has_no_room(&self) -> bool {
+        self.disk.is_behind() || self.has_no_memory()
+    }
+
+    #[inline]
+    fn has_no_memory(&self) -> bool {
         let max = self.executor.store().pages_max();
         let here = self.executor.store().pages().in_memory;
         // Usually there is much less than the limit.
@@ -415,9 +421,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.result = bytes;
     }
 
-    /// Requests a page that the next batch needs.
+    /// Requests a page that the next batch needs, or an image.
     #[cold]
-    fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
+    pub(super) fn repair(&mut self, now: Now, fault: PageFault, watch: &mut impl Observer<S, P>) {
         *self.counters.rejected.entry("page-unreadable").or_default() += 1;
         watch.unreadable(fault.page);
         let mut steps = core::mem::take(&mut self.steps);

@@ -12,7 +12,8 @@
 //!
 //! A crash can leave any chunks of the checkpoint that was being written, also its last one without those before. So
 //! each chunk names the `first` one of its checkpoint: chunks are missing because of damage only if an earlier
-//! checkpoint had them.
+//! checkpoint had them. The chunks of one checkpoint have the same seal: after two crashes, chunks of two checkpoints
+//! may be side by side. What a crash has left behind the last seal is removed before anything is written there.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -123,6 +124,8 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
     let mut unsealed: Vec<IndexEntry> = Vec::new();
     let mut apart: Vec<Chunk<'_>> = Vec::new();
     let (mut at, mut number, mut whole) = (0, 0, true);
+    // The checkpoint whose chunks are being read: its first one says it.
+    let mut current: Option<Seal> = None;
     while at < bytes.len() {
         let Some(chunk) = decode(key, generation, &bytes[at..]) else {
             whole = false;
@@ -130,11 +133,14 @@ pub(super) fn read(key: &[u8; 32], generation: u64, bytes: &[u8]) -> Index {
             continue;
         };
         at += chunk.size;
-        if whole && chunk.number == number && chunk.first.is_none_or(|first| first == index.number) {
+        let seal = *current.get_or_insert(chunk.seal);
+        let fits = |first| first == index.number && chunk.seal == seal;
+        if whole && chunk.number == number && chunk.first.is_none_or(fits) {
             number += 1;
             unsealed.extend(chunk.entries());
-            if let Some(seal) = chunk.seal {
-                index.seal = Some(seal);
+            if chunk.is_last {
+                index.seal = Some(chunk.seal);
+                current = None;
                 (index.number, index.end) = (number, at);
                 index.entries.extend(unsealed.drain(..).map(|entry| (entry.label.page, entry)));
             }
@@ -161,7 +167,9 @@ struct Chunk<'a> {
     number: u64,
     /// The first one of its checkpoint; none: an earlier version of this program did not say.
     first: Option<u64>,
-    seal: Option<Seal>,
+    seal: Seal,
+    /// It is the last one of its checkpoint.
+    is_last: bool,
     entries: &'a [u8],
     size: usize,
 }
@@ -192,7 +200,7 @@ fn decode<'a>(key: &[u8; 32], generation: u64, bytes: &'a [u8]) -> Option<Chunk<
         return None;
     }
     let size = (HEAD + entries.len()).next_multiple_of(BLOCK);
-    Some(Chunk { number, first, seal: (sealed == 1).then_some(seal), entries, size })
+    Some(Chunk { number, first, seal, is_last: sealed == 1, entries, size })
 }
 
 fn sum(key: &[u8; 32], head: &[u8], entries: &[u8]) -> [u8; 32] {
@@ -272,6 +280,26 @@ mod tests {
             let index = read(&KEY, 2, &torn);
             let end = chunks[0] + next.len();
             assert_eq!((index.seal, index.entries.len(), index.end), (Some(seal(30)), 3, end), "{kept}");
+        }
+    }
+
+    /// L93: two checkpoints were being written to the same place, one after the other. Their chunks are no checkpoint.
+    #[test]
+    fn l93_what_is_left_of_two_checkpoints_is_none() {
+        let mut bytes = Vec::new();
+        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut bytes);
+        let (end, mut next) = (bytes.len(), Vec::new());
+        let many = |slot: u32| (0..2100).map(|page| entry(page, page + slot)).collect::<Vec<_>>();
+        encode(&KEY, 2, number, &many(5), &seal(20), &mut bytes);
+        encode(&KEY, 2, number, &many(3000), &seal(30), &mut next);
+        for kept in 1..4 {
+            let mut mixed = bytes.clone();
+            let len = kept * 12 * BLOCK;
+            let kept_bytes = if kept == 3 { &next[..] } else { &next[..len] };
+            mixed[end..end + kept_bytes.len()].copy_from_slice(kept_bytes);
+            let index = read(&KEY, 2, &mixed);
+            let (seq, pages) = if kept == 3 { (30, 2100) } else { (10, 2) };
+            assert_eq!((index.seal, index.entries.len()), (Some(seal(seq)), pages), "{kept}");
         }
     }
 

@@ -66,8 +66,6 @@ pub enum DiskNote<'a> {
     },
     /// The index of the pages cannot be read.
     IndexUnreadable(&'a DiskError),
-    /// The state was written with other options of the cluster: it is not used.
-    OtherOptions,
     /// Pages that are not a complete state are kept for comparison with those of the others.
     Leftover {
         /// The number of good pages.
@@ -152,6 +150,8 @@ pub enum DiskErrorKind {
     Missing,
     /// The disk has failed. After a failed write or sync its content is unknown.
     Failed,
+    /// The disk cannot read a part of the file. The rest may be readable.
+    Unreadable,
     /// A file of a version that this program does not read.
     OtherFormat {
         /// The version.
@@ -159,6 +159,8 @@ pub enum DiskErrorKind {
     },
     /// A state that an earlier version has written in another form.
     OtherState,
+    /// A state that was written with other options of the cluster.
+    OtherOptions,
 }
 
 /// An error of the disk.
@@ -187,6 +189,11 @@ impl DiskError {
             self.kind = DiskErrorKind::Failed;
         }
         self
+    }
+
+    /// Returns whether the disk cannot read a part of the file.
+    pub fn is_unreadable(&self) -> bool {
+        self.kind == DiskErrorKind::Unreadable
     }
 
     /// Returns whether the file does not exist.

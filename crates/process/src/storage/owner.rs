@@ -5,6 +5,10 @@ use quorate_wire::{ClusterId, ReplicaId};
 /// The version of the format.
 pub const FORMAT: u32 = 3;
 
+/// The version of `starts` while a log is written that no message waits for. An earlier version of this program would
+/// take that log for complete, so it must not read it.
+pub const FORMAT_UNAWAITED: u32 = 4;
+
 /// The oldest version that is read, and written on as [`FORMAT`]. It has fewer kinds of records.
 pub const FORMAT_READ: u32 = 2;
 

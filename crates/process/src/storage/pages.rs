@@ -8,28 +8,27 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString as _};
-use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_service::image::{CopiedPages, Loading, is_of_another_form};
+use quorate_service::image::{CopiedPages, difference, is_of_another_form};
 use quorate_service::page::PageLabel;
 use quorate_service::{Executor, Service};
 use quorate_wire::{Digest, SeqNum};
 
-use super::index::{self, Index, IndexEntry, Seal};
+use super::index::{self, IndexEntry, Seal};
 use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 use super::owner::{CHECKPOINT, Owner, PAGES};
 use super::paged::Paged;
 use super::queue::{PageJob, PagesDone};
 use super::store::Store as _;
 
+mod read;
+
 /// A new index until it is complete.
 const DRAFT: &str = "checkpoint/draft";
 
 /// How far an index may grow beyond twice its shortest form before it is rewritten, in bytes.
 const SLACK: usize = 1 << 20;
-/// Bytes that are read at a time.
-const READ_BYTES: usize = 1 << 20;
 
 /// Removes everything.
 pub(super) fn clear(disk: &impl DiskIo) -> Result<(), DiskError> {
@@ -78,6 +77,8 @@ pub struct PageWriter<D: DiskIo> {
     /// The number and the offset of the next chunk.
     number: u64,
     end: usize,
+    /// A crash may have left chunks behind the last one.
+    has_tail: bool,
     /// The entries of the last durable checkpoint.
     table: BTreeMap<u32, IndexEntry>,
     /// The entries written since.
@@ -111,6 +112,7 @@ impl<D: DiskIo> PageWriter<D> {
             generation: 0,
             number: 0,
             end: 0,
+            has_tail: false,
             table: BTreeMap::new(),
             pending: BTreeMap::new(),
             same: Vec::new(),
@@ -129,14 +131,14 @@ impl<D: DiskIo> PageWriter<D> {
     ///
     /// # Errors
     ///
-    /// The directory cannot be read.
+    /// The directory cannot be read, or has the state of a replica with other options. Nothing has changed.
     pub fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged<D>>,
         whole: bool,
     ) -> Result<Option<(SeqNum, Digest)>, DiskError> {
         let indexes = indexes(&self.disk)?;
-        let Some((generation, name, mut found)) = self.read_index(&indexes) else { return Ok(None) };
+        let Some((generation, name, mut found)) = self.read_index(&indexes)? else { return Ok(None) };
         if found.seal.as_ref().is_some_and(|seal| is_of_another_form(&seal.shape)) {
             return Err(DiskError {
                 kind: DiskErrorKind::OtherState,
@@ -145,9 +147,16 @@ impl<D: DiskIo> PageWriter<D> {
                 cause: "the state on the disk is in the form of an earlier version".to_string(),
             });
         }
-        if found.seal.is_some_and(|seal| seal.shape != self.shape) {
-            self.disk.note(&DiskNote::OtherOptions);
-            return Ok(None);
+        let difference = found.seal.as_ref().and_then(|seal| difference(&seal.shape, &self.shape));
+        if let Some((option, before, now)) = difference {
+            return Err(DiskError {
+                kind: DiskErrorKind::OtherOptions,
+                action: DiskAction::Read,
+                file: name,
+                cause: format!(
+                    "the state on the disk was written with {option} = {before}, and this is {now} now"
+                ),
+            });
         }
         let mut loading = executor.begin_load();
         let damaged = self.read_pages(&found, executor.store().pages_max(), &mut loading)?;
@@ -175,6 +184,7 @@ impl<D: DiskIo> PageWriter<D> {
         self.table = entries;
         (self.number, self.end) = (found.number, found.end);
         self.index = self.disk.open(&name).ok();
+        self.has_tail = true;
         Ok(Some((seal.seq, seal.root)))
     }
 
@@ -189,57 +199,6 @@ impl<D: DiskIo> PageWriter<D> {
             self.disk.remove(&name)?;
         }
         self.disk.sync_dir(CHECKPOINT)
-    }
-
-    /// Returns the newest index that is not empty.
-    fn read_index(&self, indexes: &[(u64, String)]) -> Option<(u64, String, Index)> {
-        indexes.iter().find_map(|(generation, name)| {
-            let read = self.disk.read(name);
-            if let Err(error) = &read {
-                self.disk.note(&DiskNote::IndexUnreadable(error));
-            }
-            let found = index::read(&self.key, *generation, &read.ok()?);
-            (!found.entries.is_empty() || found.seal.is_some()).then(|| (*generation, name.clone(), found))
-        })
-    }
-
-    /// Reads pages in the order of their slots. The first `keep` good ones stay in memory. Returns the damaged ones.
-    fn read_pages(&self, found: &Index, keep: usize, loading: &mut Loading) -> Result<Vec<u32>, DiskError> {
-        let mut damaged = Vec::new();
-        if !self.disk.exists(PAGES) {
-            found.entries.values().for_each(|_| loading.miss());
-            return Ok(found.entries.keys().copied().collect());
-        }
-        let file = self.disk.open(PAGES)?;
-        let mut entries: Vec<&IndexEntry> = found.entries.values().collect();
-        entries.sort_unstable_by_key(|entry| entry.slot);
-        let at_once = (READ_BYTES / self.page_bytes).max(1);
-        let mut buffer = vec![0; at_once * self.page_bytes];
-        let follows = |a: &&IndexEntry, b: &&IndexEntry| a.slot.checked_add(1) == Some(b.slot);
-        for run in entries.chunk_by(follows).flat_map(|run| run.chunks(at_once)) {
-            let bytes = &mut buffer[..run.len() * self.page_bytes];
-            if file.read_at(bytes, self.offset(run[0].slot)).is_ok() {
-                for (entry, content) in run.iter().zip(bytes.chunks_exact(self.page_bytes)) {
-                    let keep = loading.count().0 < keep;
-                    if !loading.take(&entry.label, content, Some(entry.slot), keep) {
-                        damaged.push(entry.label.page);
-                    }
-                }
-                continue;
-            }
-            // One of these pages cannot be read: the others may be readable.
-            for entry in run {
-                let (mut content, keep) = (vec![0; self.page_bytes], loading.count().0 < keep);
-                let is_good = if file.read_at(&mut content, self.offset(entry.slot)).is_ok() {
-                    loading.take(&entry.label, &content, Some(entry.slot), keep)
-                } else {
-                    loading.miss();
-                    false
-                };
-                damaged.extend((!is_good).then_some(entry.label.page));
-            }
-        }
-        Ok(damaged)
     }
 
     /// Does a job.
@@ -425,6 +384,12 @@ impl<D: DiskIo> PageWriter<D> {
         let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
         let Some(file) = &self.index else { unreachable!("there is an index") };
         let at = u64::try_from(self.end).unwrap_or(u64::MAX);
+        if self.has_tail && file.len()? > at {
+            // Beside a part of what is written now, it could be read as a whole (L93).
+            file.set_len(at)?;
+            file.sync_all().map_err(DiskError::into_final)?;
+        }
+        self.has_tail = false;
         file.write_at(&bytes, at)?;
         mutant!(M144, file.sync(), Ok(())).map_err(DiskError::into_final)?;
         self.number += count;

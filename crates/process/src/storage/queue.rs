@@ -89,6 +89,12 @@ pub trait DiskQueue: core::fmt::Debug {
         false
     }
 
+    /// Returns whether too many records wait for the disk: what would lead to further ones has to wait, too.
+    #[inline]
+    fn is_behind(&self) -> bool {
+        false
+    }
+
     /// Returns how long the slowest of a hundred writes takes, in microseconds.
     fn write_p99_us(&self) -> u32 {
         0
@@ -213,9 +219,8 @@ pub struct LogInbox {
 
 impl LogInbox {
     /// Takes records, the last of which is `last`, and leaves an empty buffer. All that wait make one commit (GC-2).
-    /// Returns the number of bytes that wait.
     #[inline]
-    pub fn append(&mut self, records: &mut Vec<u8>, last: Lsn) -> usize {
+    pub fn append(&mut self, records: &mut Vec<u8>, last: Lsn) {
         if self.records.is_empty() {
             core::mem::swap(&mut self.records, records);
         } else {
@@ -223,7 +228,6 @@ impl LogInbox {
         }
         records.clear();
         self.last = last;
-        self.records.len()
     }
 
     /// An image of a checkpoint is durable.

@@ -187,8 +187,12 @@ impl<D: DiskIo> Storage<D> {
             (Some(found), _) if mutant!(M152, found.state == LogState::None, false) => {
                 Err(lost("it had not rejoined when it stopped"))
             }
-            (Some(found), Durability::Async) if found.state != LogState::Clean => {
-                Err(lost("durability is async and it was killed: the last moments may be missing"))
+            // Without a note of that, an earlier version of this program may have written it.
+            (Some(found), _)
+                if found.state == LogState::Unawaited
+                    || durability == Durability::Async && found.state != LogState::Clean =>
+            {
+                Err(lost("with durability async it was killed: the last moments may be missing"))
             }
             (Some(found), _) => Ok(Some(found)),
         };
@@ -231,7 +235,7 @@ impl<D: DiskIo> Storage<D> {
     ///
     /// # Errors
     ///
-    /// The files cannot be read. Damage is not an error.
+    /// The files cannot be read, or have a state with other options. Damage is not an error.
     pub fn load<S: Service>(
         &mut self,
         executor: &mut Executor<S, Paged<D>>,
@@ -310,16 +314,20 @@ impl<D: DiskIo> Storage<D> {
             pages::clear(&self.disk)?;
             PageWriter::new(self.disk.clone(), self.owner, executor)
         };
-        self.starts.state = if self.is_lost || !keeps { LogState::None } else { LogState::Log };
+        let state = if self.durability.waits_for_disk() { LogState::Log } else { LogState::Unawaited };
+        self.starts.state = if self.is_lost || !keeps { LogState::None } else { state };
         match log {
             None => {
                 self.file.write(self.starts)?;
                 Ok(None)
             }
             Some(log) => {
-                let log = LogWriter::start(log, self.starts, self.file)?;
+                let log = LogWriter::start(log, self.starts, self.file, state)?;
                 Ok(Some(Writers { log, pages }))
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use quorate_wire::codec::{Reader, Writer};
 
 use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo};
-use super::owner::{FORMAT, FORMAT_READ, LOG, Owner};
+use super::owner::{FORMAT, FORMAT_READ, FORMAT_UNAWAITED, LOG, Owner};
 
 /// The file.
 const NAME: &str = "log/starts";
@@ -33,10 +33,22 @@ pub enum LogState {
     Log,
     /// The log is complete, and everything was written before the replica stopped.
     Clean,
+    /// The log is being written, and no message waits for it: it is complete only once the replica has stopped.
+    Unawaited,
 }
 
 impl LogState {
     const ALL: [Self; 4] = [Self::New, Self::None, Self::Log, Self::Clean];
+
+    /// Returns the format of a file with this state, and the state in it.
+    fn encode(self) -> (u32, u8) {
+        if self == Self::Unawaited { (FORMAT_UNAWAITED, Self::Log as u8) } else { (FORMAT, self as u8) }
+    }
+
+    fn decode(format: u32, state: u8) -> Option<Self> {
+        let state = *Self::ALL.get(usize::from(state))?;
+        Some(if Self::Unawaited.encode() == (format, state as u8) { Self::Unawaited } else { state })
+    }
 }
 
 /// The content of the file.
@@ -84,16 +96,29 @@ impl<D: DiskIo> StartsFile<D> {
     ///
     /// The file cannot be read, or is of another version.
     pub fn read(&mut self) -> Result<Option<Starts>, DiskError> {
-        let bytes = match self.disk.read(NAME) {
-            Ok(bytes) => bytes,
+        let file = match self.disk.open_to_read(NAME) {
+            Ok(file) => file,
             Err(error) if error.is_missing() => return Ok(None),
             Err(error) => return Err(error),
         };
+        let (len, used) = (file.len()?, u64::try_from(USED).unwrap_or(u64::MAX));
         let mut newest: Option<(u64, Starts, usize)> = None;
+        let mut unreadable = None;
         for copy in 0..2 {
-            let Some(block) = bytes.get(copy * BLOCK..).and_then(|rest| rest.get(..USED)) else { continue };
-            let Some((format, serial, starts)) = self.decode(block) else { continue };
-            if !(FORMAT_READ..=FORMAT).contains(&format) {
+            let (mut block, at) = ([0; USED], u64::try_from(copy * BLOCK).unwrap_or(u64::MAX));
+            if len < at + used {
+                continue;
+            }
+            match file.read_at(&mut block, at) {
+                Ok(()) => {}
+                Err(error) if error.is_unreadable() => {
+                    unreadable = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let Some((format, serial, starts)) = self.decode(&block) else { continue };
+            if !(FORMAT_READ..=FORMAT_UNAWAITED).contains(&format) {
                 return Err(DiskError {
                     kind: DiskErrorKind::OtherFormat { format },
                     action: DiskAction::Read,
@@ -105,6 +130,10 @@ impl<D: DiskIo> StartsFile<D> {
                 newest = Some((serial, starts, copy));
             }
         }
+        if let Some(error) = unreadable.filter(|_| newest.is_none()) {
+            // That the replica has lost its state is not known, and would cost it its log.
+            return Err(error);
+        }
         (self.serial, self.next) = newest.map_or((0, 0), |(serial, _, copy)| (serial, 1 - copy));
         Ok(newest.map(|(_, starts, _)| starts))
     }
@@ -114,7 +143,7 @@ impl<D: DiskIo> StartsFile<D> {
         let is_new = !self.disk.exists(NAME);
         let file = self.disk.open(NAME)?;
         self.serial += 1;
-        let mut block = self.encode(FORMAT, starts);
+        let mut block = self.encode(starts);
         block.resize(BLOCK, 0);
         for _ in 0..2 {
             let at = u64::try_from(self.next * BLOCK).unwrap_or(u64::MAX);
@@ -125,7 +154,8 @@ impl<D: DiskIo> StartsFile<D> {
         if is_new { self.disk.sync_dir(LOG) } else { Ok(()) }
     }
 
-    fn encode(&self, format: u32, starts: Starts) -> Vec<u8> {
+    fn encode(&self, starts: Starts) -> Vec<u8> {
+        let (format, state) = starts.state.encode();
         let mut block = Vec::new();
         let mut w = Writer::new(&mut block);
         w.u32(MAGIC);
@@ -134,7 +164,7 @@ impl<D: DiskIo> StartsFile<D> {
         w.u64(starts.count);
         w.u64(starts.life);
         w.u64(starts.known);
-        w.u8(starts.state as u8);
+        w.u8(state);
         let sum = blake3::keyed_hash(&self.key, &block);
         block.extend_from_slice(sum.as_bytes());
         block
@@ -148,7 +178,7 @@ impl<D: DiskIo> StartsFile<D> {
         }
         let (format, serial) = (r.u32().ok()?, r.u64().ok()?);
         let (count, life, known) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
-        let state = *LogState::ALL.get(usize::from(r.u8().ok()?))?;
+        let state = LogState::decode(format, r.u8().ok()?)?;
         Some((format, serial, Starts { count, life, known, state }))
     }
 }
@@ -192,7 +222,12 @@ mod tests {
         let disk = TestDisk::default();
         let mut file = StartsFile::new(disk.clone(), owner(1));
         file.write(Starts::default()).unwrap();
-        disk.put(NAME, file.encode(FORMAT + 1, Starts::default()));
-        assert_eq!(file.read().unwrap_err().kind, DiskErrorKind::OtherFormat { format: FORMAT + 1 });
+        let mut block = file.encode(Starts::default());
+        let format = FORMAT_UNAWAITED + 1;
+        block.truncate(USED - 32);
+        block[4..8].copy_from_slice(&format.to_le_bytes());
+        let sum = blake3::keyed_hash(&file.key, &block);
+        disk.put(NAME, [&block[..], sum.as_bytes()].concat());
+        assert_eq!(file.read().unwrap_err().kind, DiskErrorKind::OtherFormat { format });
     }
 }

@@ -10,13 +10,16 @@ use super::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo};
 
 type Bytes = Rc<RefCell<Vec<u8>>>;
 
-/// Files in memory that never fail.
+/// Files in memory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TestDisk(Rc<RefCell<BTreeMap<String, Bytes>>>);
+pub(crate) struct TestDisk(Rc<RefCell<BTreeMap<String, Bytes>>>, BadSectors);
 
 /// One of its files.
 #[derive(Clone, Debug)]
-pub(crate) struct TestFile(Bytes);
+pub(crate) struct TestFile(Bytes, String, BadSectors);
+
+/// Places that cannot be read, with the names of their files.
+type BadSectors = Rc<RefCell<Vec<(String, usize)>>>;
 
 impl TestDisk {
     /// Sets the content of a file.
@@ -27,6 +30,17 @@ impl TestDisk {
     /// Returns the names of all files.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.borrow().keys().cloned().collect()
+    }
+
+    /// Returns the content of all files.
+    pub(crate) fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let files = self.0.borrow();
+        files.iter().map(|(name, bytes)| (name.clone(), bytes.borrow().clone())).collect()
+    }
+
+    /// Lets a byte of a file be one that cannot be read.
+    pub(crate) fn spoil(&self, name: &str, at: usize) {
+        self.1.borrow_mut().push((name.to_string(), at));
     }
 
     fn file(&self, name: &str) -> Bytes {
@@ -47,15 +61,19 @@ impl DiskIo for TestDisk {
     type File = TestFile;
 
     fn open(&self, name: &str) -> Result<TestFile, DiskError> {
-        Ok(TestFile(self.file(name)))
+        Ok(TestFile(self.file(name), name.to_string(), Rc::clone(&self.1)))
     }
 
     fn open_to_read(&self, name: &str) -> Result<TestFile, DiskError> {
-        self.0.borrow().get(name).cloned().map(TestFile).ok_or_else(|| missing(name))
+        let file = self.0.borrow().get(name).cloned().ok_or_else(|| missing(name))?;
+        Ok(TestFile(file, name.to_string(), Rc::clone(&self.1)))
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {
-        self.open_to_read(name).map(|file| file.0.borrow().clone())
+        let file = self.open_to_read(name)?;
+        let mut bytes = file.0.borrow().clone();
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
     }
 
     fn exists(&self, name: &str) -> bool {
@@ -93,6 +111,14 @@ impl DiskIo for TestDisk {
 impl DiskFile for TestFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<(), DiskError> {
         let (file, at) = (self.0.borrow(), usize::try_from(at).unwrap());
+        let range = at..at + bytes.len();
+        if self.2.borrow().iter().any(|(name, at)| *name == self.1 && range.contains(at)) {
+            return Err(DiskError {
+                kind: DiskErrorKind::Unreadable,
+                action: DiskAction::Read,
+                ..missing(&self.1)
+            });
+        }
         let found = file.get(at..at + bytes.len()).ok_or_else(|| missing("the end of the file"))?;
         bytes.copy_from_slice(found);
         Ok(())

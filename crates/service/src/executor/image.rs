@@ -7,19 +7,27 @@ use quorate_wire::{Digest, SeqNum};
 use super::Executor;
 use crate::image::load::{self, Loaded};
 use crate::image::{CopiedPages, ImageCopy, ImageError, Loading, bytes};
-use crate::page::{PageLabel, PageStore};
+use crate::page::{PageFault, PageLabel, PageStore};
 use crate::service::Service;
 use crate::state::arrival::Arrivals;
 
 impl<S: Service, P: PageStore> Executor<S, P> {
     /// Begins to copy what has changed up to checkpoint `seq` since the state was copied last. None: the
-    /// checkpoint is not held. `seq` is not before that of an earlier copying, unless state was fetched since.
+    /// checkpoint is not held, or a page is [missing](Self::missing_page). `seq` is not before that of an earlier copying, unless state was fetched since.
     pub fn begin_save(&mut self, seq: SeqNum) -> Option<ImageCopy> {
         ImageCopy::begin(&mut self.state, seq)
     }
 
-    /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held; if
-    /// not, [`Self::abandon_save`] is next.
+    /// Returns a page that has to be copied and cannot be read, unless pages are being brought: to
+    /// [repair](Self::repair) it.
+    #[inline]
+    pub fn missing_page(&self) -> Option<PageFault> {
+        let page = self.state.unsaved_unreadable().filter(|_| !self.transfer.is_bringing())?;
+        Some(PageFault { page })
+    }
+
+    /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held, and no page
+    /// was missing before; if not, [`Self::abandon_save`] is next.
     pub fn save(&mut self, saving: &mut ImageCopy, pages_max: usize, out: &mut CopiedPages) -> bool {
         saving.copy(&mut self.state, pages_max, out)
     }

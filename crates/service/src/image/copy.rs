@@ -59,6 +59,8 @@ pub struct ImageCopy {
     bits: Bits,
     /// All bits in the words before this one are clear.
     word: usize,
+    /// A page could not be read.
+    lacks_page: bool,
 }
 
 impl ImageCopy {
@@ -74,17 +76,18 @@ impl ImageCopy {
 
     /// Returns whether every page has been copied.
     pub fn is_done(&self) -> bool {
-        self.word == self.bits.words()
+        self.word == self.bits.words() && !self.lacks_page
     }
 
     /// Begins to copy what has changed up to checkpoint `seq` since the state was copied last. None: the checkpoint is
-    /// not held.
+    /// not held, or a page of it cannot be read.
     pub(crate) fn begin<P: PageStore>(state: &mut State<P>, seq: SeqNum) -> Option<Self> {
-        let root = state.root_at(seq)?;
-        Some(Self { seq, root, bits: state.take_unsaved(), word: 0 })
+        let root = state.root_at(seq).filter(|_| state.unsaved_unreadable().is_none())?;
+        Some(Self { seq, root, bits: state.take_unsaved(), word: 0, lacks_page: false })
     }
 
-    /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held.
+    /// Appends the next pages to `out`, `pages_max` at most. Returns whether the checkpoint is still held, and no page
+    /// was missing before.
     pub(crate) fn copy<P: PageStore>(
         &mut self,
         state: &mut State<P>,
@@ -92,7 +95,7 @@ impl ImageCopy {
         out: &mut CopiedPages,
     ) -> bool {
         let Self { seq, root, .. } = *self;
-        if state.root_at(seq) != Some(root) {
+        if state.root_at(seq) != Some(root) || self.lacks_page {
             return false;
         }
         let mut buffer = Vec::new();
@@ -108,9 +111,14 @@ impl ImageCopy {
                 out.unreadable.push(page);
             }
             let content = state.page_at(seq, page, &mut buffer).unwrap_or(&[]);
-            if label.is_empty() == content.is_empty() {
-                out.push(page, label, content);
+            if label.is_empty() != content.is_empty() {
+                // It has not changed since a disk has it, so it is a page of the newest checkpoint, too.
+                state.note_unreadable(page);
+                state.mark_unsaved(page);
+                self.lacks_page = true;
+                break;
             }
+            out.push(page, label, content);
         }
         self.bits.skip(&mut self.word);
         true

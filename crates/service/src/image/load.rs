@@ -78,6 +78,24 @@ pub(crate) fn shape(options: &Options) -> [u8; 16] {
     shape
 }
 
+/// Returns the name of the first option that two shapes have with different values, and the values.
+pub fn difference(before: &[u8; 16], now: &[u8; 16]) -> Option<(&'static str, u32, u32)> {
+    let names = ["page_bytes", "pages_max", "clients_max", "client_lanes_max", "result_bytes_max"];
+    let options = fields(before).into_iter().zip(fields(now));
+    names
+        .into_iter()
+        .zip(options)
+        .find_map(|(name, (before, now))| (before != now).then_some((name, before, now)))
+}
+
+/// Returns the options in a shape.
+fn fields(shape: &[u8; 16]) -> [u32; 5] {
+    let [page_bytes, pages_max, lanes, result_bytes] = core::array::from_fn(|at| {
+        u32::from_le_bytes([shape[4 * at], shape[4 * at + 1], shape[4 * at + 2], shape[4 * at + 3]])
+    });
+    [page_bytes, pages_max, (lanes & 0xffff) + 1, (lanes >> 16) + 1, result_bytes & 0xff_ffff]
+}
+
 /// A whole state from a disk, checked.
 #[derive(Debug)]
 pub(crate) struct Loaded {

@@ -9,11 +9,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 
 use crate::rng::Rng;
+
+mod content;
 
 /// The bytes that a disk writes atomically, unless the power goes.
 pub const SECTOR: usize = 512;
@@ -78,6 +81,8 @@ struct Inner {
     fuse: Option<usize>,
     /// The next sync fails.
     fails_sync: bool,
+    /// Places that cannot be read, with the names of their files.
+    unreadable: Vec<(String, usize)>,
     /// Reads of pages that failed.
     page_faults: u64,
 }
@@ -109,6 +114,11 @@ impl Inner {
             }
             None => Ok(()),
         }
+    }
+
+    fn check_read(&self, name: &str, range: Range<usize>) -> Result<(), DiskError> {
+        let fails = self.unreadable.iter().any(|(of, at)| of == name && range.contains(at));
+        if fails { Err(error(DiskErrorKind::Unreadable, DiskAction::Read, name)) } else { Ok(()) }
     }
 
     fn apply(names: &mut BTreeMap<String, u64>, renaming: &Renaming) {
@@ -168,6 +178,11 @@ impl SimFiles {
         self.0.borrow_mut().fails_sync = fails_sync;
     }
 
+    /// Lets the disk fail to read the byte at `at` of a file.
+    pub fn set_unreadable(&self, name: &str, at: usize) {
+        self.0.borrow_mut().unreadable.push((name.to_owned(), at));
+    }
+
     /// Returns how many reads of a page have failed.
     pub fn page_faults(&self) -> u64 {
         self.0.borrow().page_faults
@@ -221,90 +236,6 @@ impl SimFiles {
     }
 }
 
-impl Content {
-    fn write(&mut self, bytes: &[u8], at: usize) {
-        let end = at + bytes.len();
-        for sector in at / SECTOR..end.div_ceil(SECTOR) {
-            let Self { bytes, before, failed, .. } = self;
-            failed.remove(&sector);
-            before.entry(sector).or_insert_with(|| {
-                let mut was = [0; SECTOR];
-                let from = (sector * SECTOR).min(bytes.len());
-                let there = &bytes[from..bytes.len().min(from + SECTOR)];
-                was[..there.len()].copy_from_slice(there);
-                was
-            });
-        }
-        if end > self.bytes.len() {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[at..end].copy_from_slice(bytes);
-        self.writes.insert(at, bytes.len());
-    }
-
-    fn sync(&mut self) {
-        self.before.retain(|sector, _| self.failed.contains(sector));
-        self.durable_len = self.bytes.len();
-    }
-
-    fn fail_sync(&mut self) {
-        self.failed.extend(self.before.keys());
-    }
-
-    fn settle(&mut self) {
-        self.sync();
-        for (sector, was) in core::mem::take(&mut self.before) {
-            let from = (sector * SECTOR).min(self.bytes.len());
-            let end = self.bytes.len().min(from + SECTOR);
-            self.bytes[from..end].copy_from_slice(&was[..end - from]);
-        }
-        self.failed.clear();
-    }
-
-    fn crash(&mut self, rng: &mut Rng, remains: Remains) {
-        let mut sectors: Vec<(usize, [u8; SECTOR])> = core::mem::take(&mut self.before).into_iter().collect();
-        let mut torn = usize::MAX;
-        self.failed.clear();
-        match remains {
-            Remains::Behind => sectors.truncate(rng.index(sectors.len() + 1)),
-            Remains::Nothing => self.bytes.truncate(self.durable_len),
-            Remains::Torn => {
-                // Only sectors with something new can be torn.
-                let is_new = |(sector, was): &&(usize, [u8; SECTOR])| {
-                    self.bytes.iter().skip(sector * SECTOR).zip(was).any(|(now, was)| now != was)
-                };
-                let count = sectors.iter().filter(is_new).count();
-                sectors.drain(..rng.index(count));
-                torn = 0;
-            }
-            Remains::Any => {
-                if rng.one_in(4) {
-                    self.bytes.truncate(self.durable_len);
-                } else if !sectors.is_empty() {
-                    match rng.below(3) {
-                        0 => sectors.clear(),
-                        1 => _ = sectors.drain(..rng.index(sectors.len() + 1)),
-                        _ => sectors.retain(|_| rng.one_in(2)),
-                    }
-                }
-                torn = rng.index(sectors.len() + 1);
-            }
-        }
-        for (index, (sector, was)) in sectors.into_iter().enumerate() {
-            let from = sector * SECTOR;
-            let end = self.bytes.len().min(from + SECTOR);
-            if from >= end {
-                continue;
-            }
-            // Of a torn sector, the first half is new, of what has changed in it at least.
-            let changed = self.bytes[from..end].iter().zip(&was).rposition(|(now, was)| now != was);
-            let half = if index == torn { changed.map_or(0, |last| last.div_ceil(2)) } else { 0 };
-            self.bytes[from + half..end].copy_from_slice(&was[half..end - from]);
-        }
-        self.durable_len = self.bytes.len();
-    }
-}
-
 impl DiskIo for SimFiles {
     type File = SimFile;
 
@@ -334,7 +265,9 @@ impl DiskIo for SimFiles {
     fn read(&self, name: &str) -> Result<Vec<u8>, DiskError> {
         let file = self.open_to_read(name)?;
         let inner = self.0.borrow();
-        Ok(inner.contents.get(&file.id).map(|content| content.bytes.clone()).unwrap_or_default())
+        let bytes = inner.contents.get(&file.id).map(|content| content.bytes.clone()).unwrap_or_default();
+        inner.check_read(name, 0..bytes.len())?;
+        Ok(bytes)
     }
 
     fn exists(&self, name: &str) -> bool {
@@ -434,6 +367,7 @@ impl DiskFile for SimFile {
         let there = inner.contents.get(&self.id).and_then(|content| content.bytes.get(place(at)..));
         let there = there.and_then(|there| there.get(..bytes.len()));
         let there = there.ok_or_else(|| error(DiskErrorKind::Failed, DiskAction::Read, &self.name))?;
+        inner.check_read(&self.name, place(at)..place(at) + bytes.len())?;
         bytes.copy_from_slice(there);
         Ok(())
     }

@@ -116,7 +116,7 @@ impl<A: App> World<A> {
                 match done.state {
                     Some(LogState::None) => host.old_disk = false,
                     Some(LogState::Log) => host.amnesic = false,
-                    Some(LogState::New | LogState::Clean) | None => {}
+                    Some(LogState::New | LogState::Clean | LogState::Unawaited) | None => {}
                 }
                 if done.is_cut {
                     self.counters.disk("logs cut");

@@ -168,7 +168,8 @@ keys! {
         "Maximum number of client lanes that the service remembers. Same on all replicas, fixed at the first start.",
         |s, v| s.config.clients_max = usize::try_from(v.number()?).ok()?;
     replica shared "client_lanes_max" = "256", "lanes of one client, 1 to 65536",
-        "Maximum number of client lanes of one client. Further lanes are refused. Same on all replicas.",
+        "Maximum number of client lanes of one client. Further lanes are refused. Same on all replicas, fixed at the\n\
+         first start: `quorate set` changes it while the cluster runs.",
         |s, v| s.config.lanes_max = usize::try_from(v.number()?).ok()?;
     replica "key_interval" = "\"15min\"", "a duration, at least 5s",
         "How long session keys are used (T_k).",

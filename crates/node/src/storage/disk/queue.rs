@@ -11,7 +11,7 @@ use quorate_service::page::PageLabel;
 use quorate_wire::{Digest, SeqNum};
 
 use super::super::imaging::PageThread;
-use super::{Disk, SMOOTH, WAITING_MAX};
+use super::{BEHIND, Disk, SMOOTH, WAITING_MAX};
 use crate::error::{NodeError, NodeErrorKind};
 
 impl DiskQueue for Disk {
@@ -28,8 +28,10 @@ impl DiskQueue for Disk {
         if self.records.is_empty() {
             return;
         }
+        let bytes = self.records.len();
+        let waiting = self.shared.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut inbox = self.shared.inbox();
-        let waiting = inbox.log.append(&mut self.records, self.last);
+        inbox.log.append(&mut self.records, self.last);
         let sleeps = inbox.sleeps;
         drop(inbox);
         if sleeps {
@@ -106,6 +108,11 @@ impl DiskQueue for Disk {
 
     fn is_full(&self) -> bool {
         self.told().is_full()
+    }
+
+    #[inline]
+    fn is_behind(&self) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) > BEHIND
     }
 
     fn image_soon(&mut self) {

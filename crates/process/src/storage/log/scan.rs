@@ -1,7 +1,7 @@
 //! Reading a log: the chain of its commits, and what they say of commits that are not there.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use super::super::commit::{self, BLOCK, Commit, Head, RecordKind};
@@ -29,6 +29,8 @@ pub(in crate::storage) struct Scan {
     needed: u64,
     /// Whether there is data after the end, which was being written.
     cut: bool,
+    /// Why a segment cannot be read.
+    unreadable: Option<String>,
     segment_bytes: usize,
 }
 
@@ -53,12 +55,19 @@ impl Scan {
             starts: 0,
             needed: 1,
             cut: false,
+            unreadable: None,
             segment_bytes,
         };
         let key = key(owner, life);
         let mut broken = false;
         for (index, (first, name)) in segments.iter().enumerate() {
-            let bytes = disk.read(name)?;
+            let bytes = match disk.read(name) {
+                Err(error) if error.is_unreadable() => {
+                    scan.unreadable = Some(error.to_string());
+                    Vec::new()
+                }
+                read => read?,
+            };
             scan.segments.push(Segment { first: *first, name: name.clone(), max_seq: 0 });
             broken |= *first != scan.reached + 1;
             let mut at = 0;
@@ -115,6 +124,9 @@ impl Scan {
 
     /// Returns whether all acknowledged records are there; if not, what is missing.
     pub(in crate::storage) fn verdict(&self, starts: &Starts) -> Result<(), String> {
+        if let Some(why) = &self.unreadable {
+            return Err(why.clone());
+        }
         let promised = self.promised.max(starts.known);
         if self.starts > starts.count {
             return Err(format!(
@@ -136,7 +148,7 @@ impl Scan {
 
     /// Returns whether this is what a first start leaves that was cut off: nothing was written but the first commit.
     pub(in crate::storage) fn is_unborn(&self) -> bool {
-        self.records.is_empty() && self.reached <= 1 && self.promised == 0
+        self.unreadable.is_none() && self.records.is_empty() && self.reached <= 1 && self.promised == 0
     }
 
     /// Returns whether an incomplete tail, not acknowledged to anyone, was cut.

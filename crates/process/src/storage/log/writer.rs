@@ -15,6 +15,8 @@ pub struct LogWriter<D: DiskIo> {
     log: DiskLog<D>,
     starts: Starts,
     file: StartsFile<D>,
+    /// The state of the log while it is the replica's state.
+    running: LogState,
     /// The last segment whose first commit the count of starts knows.
     noted_segment: u64,
     /// The log is to become shorter, and there was no space to note it.
@@ -27,9 +29,10 @@ impl<D: DiskIo> LogWriter<D> {
         mut log: DiskLog<D>,
         starts: Starts,
         file: StartsFile<D>,
+        running: LogState,
     ) -> Result<Self, DiskError> {
         log.commit(&[])?;
-        let mut writer = Self { log, starts, file, noted_segment: 0, cut_to: None };
+        let mut writer = Self { log, starts, file, running, noted_segment: 0, cut_to: None };
         writer.note(starts.state)?;
         Ok(writer)
     }
@@ -53,11 +56,11 @@ impl<D: DiskIo> LogWriter<D> {
             LogJob::Cut(seq) => _ = self.cut(*seq)?,
             LogJob::SetState { state, starts_min, last } => {
                 self.starts.count = self.starts.count.max(*starts_min);
-                self.note(*state)?;
+                self.note(if *state == LogState::Log { self.running } else { *state })?;
                 return Ok(*last);
             }
             LogJob::Stop => {
-                let is_complete = self.starts.state == LogState::Log;
+                let is_complete = self.starts.state == self.running;
                 self.note(if is_complete { LogState::Clean } else { self.starts.state })?;
             }
         }
