@@ -20,9 +20,9 @@ use quorate_service::{Executor, Options};
 use quorate_wire::batch::StoredRequest;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
-use quorate_wire::message::{Proof, Request, RequestFlags};
+use quorate_wire::message::{Proof, Request, RequestBody, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
-use quorate_wire::{Batch, Cluster, Digest, Door};
+use quorate_wire::{Batch, Cluster, Digest, Door, Source};
 
 const CLUSTER: ClusterId = ClusterId([9; 32]);
 const OWN: ReplicaId = ReplicaId(0);
@@ -488,4 +488,45 @@ fn px_c_replies_of_a_batch_that_settles_soon_leave_together() {
     bench.pass(MS);
     assert_eq!(bench.work(), 2);
     assert_eq!(bench.inputs()[3..], ["executed 3"]);
+}
+
+/// A5: of the forged frames in a datagram, one in each replica's name is looked at. A frame in another name is taken, and
+/// so is one in the same name in the next datagram.
+#[test]
+fn a5_one_forged_frame_in_a_name_is_looked_at_in_a_datagram() {
+    let mut bench = Bench::new(Execution::Inline);
+    let request = |id: u16, key: u8, timestamp: u64, datagram: &mut Vec<u8>| {
+        let (own, cluster) = (Principal::Replica(ReplicaId(id)), Cluster::new(4, 1).unwrap());
+        let signer = Signer::Toy([key; 32]);
+        let mut door = Door::new(own, cluster, CLUSTER, 0, signer, Verifier::default(), [key; 32], 1);
+        let flags = RequestFlags { read_only: false, signed: true };
+        let body = RequestBody { timestamp: Timestamp(timestamp), flags, replier: None, operation: b"?" };
+        door.seal_request(&body, own.as_client(), true, datagram);
+    };
+    let looked_at = |bench: &mut Bench, bytes: &[u8]| {
+        let before = bench.process.endpoint().door().signatures_checked();
+        let refused = |bench: &Bench| bench.process.counters().refused.values().sum::<u64>();
+        let refused_before = refused(bench);
+        bench.event(Event::Datagram { source: Source::UNKNOWN, bytes });
+        let checks = bench.process.endpoint().door().signatures_checked() - before;
+        (checks, refused(bench) - refused_before)
+    };
+    let mut datagram = Vec::new();
+    for timestamp in 1..=50 {
+        request(1, 99, timestamp, &mut datagram);
+        request(2, 99, timestamp, &mut datagram);
+    }
+    request(3, 4, 1, &mut datagram);
+    assert_eq!(looked_at(&mut bench, &datagram), (3, 100));
+    datagram.clear();
+    request(1, 2, 1, &mut datagram);
+    request(1, 2, 2, &mut datagram);
+    assert_eq!(looked_at(&mut bench, &datagram), (2, 0));
+    // Numbers that no replica has: the sender is in the bytes 8 to 15.
+    for id in [63_u64, 64, 1000] {
+        datagram.clear();
+        request(1, 2, 3, &mut datagram);
+        datagram[8..16].copy_from_slice(&id.to_le_bytes());
+        assert_eq!(looked_at(&mut bench, &datagram), (0, 1));
+    }
 }

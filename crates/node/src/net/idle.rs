@@ -60,6 +60,12 @@ impl Idle {
         }
     }
 
+    /// It waits for what takes longer than polling is worth: the next rest is a sleep.
+    #[inline]
+    pub fn stop_polling(&mut self) {
+        self.parts = 0;
+    }
+
     /// Returns whether more threads want to run than there are cores.
     #[inline]
     pub fn is_crowded(&self, now_ns: u64) -> bool {
@@ -148,5 +154,27 @@ mod tests {
         assert_eq!(idle.parts, 4, "still polling");
         rest(&mut idle, 106_000);
         assert_eq!(idle.parts, 1, "slept");
+    }
+
+    /// It sleeps at once before what takes long, and goes on from there as after any sleep.
+    #[test]
+    fn nobody_polls_for_a_disk() {
+        let socket = Socket::open(([127, 0, 0, 1], 0).into(), &Directory::new(&[])).unwrap();
+        let slept = std::cell::Cell::new(false);
+        let waker = Waker::new().unwrap();
+        let rest = |idle: &mut Idle, now| {
+            // It looks for news only before it sleeps.
+            let news = || !slept.replace(true);
+            idle.rest(now, now, &socket, Some(&waker), news).unwrap();
+            slept.take()
+        };
+        let mut idle = Idle::new(Waiting::Poll(64_000));
+        assert!(!rest(&mut idle, 0), "it polls");
+        idle.stop_polling();
+        assert!(rest(&mut idle, 1_000), "in the middle of it");
+        assert_eq!(idle.parts, 1);
+        let mut idle = Idle::new(Waiting::Poll(64_000));
+        idle.stop_polling();
+        assert!(rest(&mut idle, 0));
     }
 }

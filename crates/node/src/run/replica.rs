@@ -363,6 +363,10 @@ impl<S: Service, C: Core> Running<S, C> {
             return Ok(());
         }
         let (disk, last) = (process.disk(), *durable);
+        // A sync takes longer than a wake-up.
+        if disk.is_syncing(last) {
+            idle.stop_polling();
+        }
         let news = || disk.told().durable() > last || workers.as_ref().is_some_and(Workers::has_news);
         *rested_ns =
             idle.rest(mono_ns, process.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;

@@ -26,8 +26,9 @@ use crate::net::wake::Waker;
 
 mod queue;
 
-/// How long the log is idle before its end is recorded.
-const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 2000 });
+/// How long the log is idle before its end is recorded. Between two operations of a client that waits for each of them,
+/// it is not: that would be a sync more for each.
+const QUIET: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 20_000 });
 /// How long records are gathered if nobody waits for them: with `durability = "async"`, one write and one sync take
 /// what comes in this time.
 const PACE: Duration = Duration::from_micros(if cfg!(test) { 200 } else { 10_000 });
@@ -152,6 +153,8 @@ pub struct Disk {
     last: Lsn,
     /// Whether nothing is written.
     is_idle: bool,
+    /// Whether the replica waits for what is written.
+    is_awaited: bool,
     need: ImageNeed,
 }
 
@@ -191,6 +194,7 @@ impl Disk {
             records: Vec::new(),
             last: Lsn(0),
             is_idle,
+            is_awaited,
             need: ImageNeed::new(log_bytes_max),
         })
     }
@@ -198,6 +202,12 @@ impl Disk {
     /// Returns the waker of the replica's thread.
     pub fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    /// Returns whether the replica waits for records to become durable, of which it knows that those up to `durable` are.
+    #[inline]
+    pub fn is_syncing(&self, durable: Lsn) -> bool {
+        self.is_awaited && durable < self.last
     }
 
     /// Returns whether all records so far are durable.

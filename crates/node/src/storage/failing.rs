@@ -60,6 +60,7 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
     (13..=20).for_each(|number| world.put(number));
     assert_eq!(votes(&world), before, "it votes without a record");
     assert_eq!(world.told(VICTIM).failure(), None);
+    assert!(world.waits_for_disk(VICTIM));
     set(&world.path(VICTIM), None);
     let until = Instant::now() + std::time::Duration::from_secs(60);
     while world.told(VICTIM).is_full() {
@@ -67,6 +68,11 @@ fn a_full_disk_silences_a_replica_until_there_is_room() {
         std::thread::yield_now();
     }
     world.heal("a full disk");
+    let until = Instant::now() + std::time::Duration::from_secs(60);
+    while world.waits_for_disk(VICTIM) {
+        assert!(Instant::now() < until, "it waits for its disk without end");
+        std::thread::yield_now();
+    }
     assert!(votes(&world) > before, "it does not vote again");
     check_votes(&mut world);
 }

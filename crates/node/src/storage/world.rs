@@ -148,6 +148,11 @@ impl World {
         self.replicas[i].as_ref().unwrap().disk().told()
     }
 
+    /// Returns whether replica `i`, which runs, waits for records to become durable.
+    pub(super) fn waits_for_disk(&self, i: usize) -> bool {
+        self.replicas[i].as_ref().unwrap().disk().is_syncing(self.told(i).durable())
+    }
+
     /// Starts replica `i` from its directory. Returns whether its log and its state are complete.
     pub(super) fn start(&mut self, i: usize) -> (bool, bool) {
         let id = ReplicaId::at(i);

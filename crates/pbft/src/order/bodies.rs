@@ -3,10 +3,11 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use quorate_wire::Digest;
 use quorate_wire::batch::{Batch, Body};
-use quorate_wire::id::ClientId;
+use quorate_wire::id::{ClientId, ReplicaId};
 
 use crate::io::config::Config;
 use crate::io::step::{Action, Actions, Deadline, Now, SignatureCheck, Timer};
@@ -18,6 +19,9 @@ const CHECKS_MAX: usize = 1024;
 const CLIENT_CHECKS_MAX: usize = 64;
 /// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
 const PROVEN_MAX: usize = 65_536;
+
+/// The most requests that one peer is given whatever its budget; forgotten at each stable checkpoint.
+const GIVEN_MAX: usize = 1024;
 
 /// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches
 /// fetched by digest, and at most [`CHECKS_MAX`] signatures in progress.
@@ -38,6 +42,8 @@ pub(crate) struct Bodies {
     proven: BTreeSet<Digest>,
     /// Signatures in progress; the request, where it waits for that.
     checks: BTreeMap<Digest, Option<Body>>,
+    /// What each peer was given because a batch waits for it there.
+    given: Vec<BTreeSet<Digest>>,
 }
 
 impl Bodies {
@@ -53,6 +59,7 @@ impl Bodies {
             retry_ns: config.fetch_retry_ns,
             proven: BTreeSet::new(),
             checks: BTreeMap::new(),
+            given: alloc::vec![BTreeSet::new(); config.cluster.n()],
         }
     }
 
@@ -137,6 +144,12 @@ impl Bodies {
         self.batches.values()
     }
 
+    /// Says whether a peer is given a request that some batch names whatever its budget (SR-2): once. So a client with more
+    /// long requests than replicas keep holds up nobody, and asking again and again brings a liar nothing.
+    pub(crate) fn gives(&mut self, to: ReplicaId, digest: &Digest) -> bool {
+        self.given.get_mut(to.index()).is_some_and(|given| given.len() < GIVEN_MAX && given.insert(*digest))
+    }
+
     /// Says whether a client's signature of this request was seen to be right.
     pub(crate) fn is_proven(&self, digest: &Digest) -> bool {
         self.proven.contains(digest)
@@ -191,6 +204,7 @@ impl Bodies {
     /// may come back to it otherwise (L24).
     pub(crate) fn collect(&mut self, needed: impl Fn(&Digest) -> bool) {
         self.proven.clear();
+        self.given.iter_mut().for_each(BTreeSet::clear);
         self.batches.clear();
         self.wanted.retain(needed);
     }

@@ -57,7 +57,9 @@ impl Replica {
     ) -> Option<bool> {
         let here = self.find_request(digest);
         let frame = here.or_else(|| Some(self.archive.body(digest)?.frame().to_vec()))?;
-        if !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
+        // Within the budget, one long body takes as long as a request time-out (L70).
+        let given = self.lookup.request(digest).is_some() && self.bodies.gives(to, digest);
+        if !given && !self.peers.allow(to, now.mono_ns, frame.len(), &self.config) {
             return Some(false);
         }
         out.send(Recipient::Replica(to), Kind::Body, Lsn(0), |w| BodyMessage::encode_request(&frame, w));

@@ -196,6 +196,38 @@ fn k14_asking_for_what_nobody_has_is_charged() {
     assert_eq!(desk.sent_to(R3, Kind::Body), 1);
 }
 
+/// L70, SR-2: of a client with more long requests than replicas keep, each replica lacks other ones. What batches name is
+/// given as fast as it is asked for, and once: after that there is a budget, and for what no batch names (K14).
+#[test]
+fn l70_long_bodies_that_batches_name_are_given_at_once() {
+    let (mut desk, long) = (Desk::new(R1), vec![7; 100_000]);
+    let digests: Vec<Digest> = (0..5)
+        .map(|client| {
+            desk.request(c(client), 1, &long);
+            desk.domains.request(c(client).0, 1, &long)
+        })
+        .collect();
+    for (seq, digest) in (1..).zip(&digests[..3]) {
+        let mut batch = Batch::default();
+        batch.push_separate(*digest, None);
+        batch.seal(&desk.domains.clone(), &(desk.now.wall_ns + seq).to_le_bytes());
+        desk.pre_prepare(R0, 0, seq, &batch);
+    }
+    // How many of them R3 is given when it asks for one after the other.
+    let given = |desk: &mut Desk, digests: &[Digest]| {
+        let before = desk.sent_to(R3, Kind::Body);
+        for digest in digests {
+            desk.hear(R3, Kind::BodyFetch, |w| BodyFetch::encode(BodyKind::Request, &[*digest], w));
+        }
+        desk.sent_to(R3, Kind::Body) - before
+    };
+    assert_eq!(given(&mut desk, &digests[3..]), 1, "no batch names them");
+    assert_eq!(given(&mut desk, &digests[..3]), 3);
+    assert_eq!(given(&mut desk, &digests[..3]), 0, "again");
+    desk.pass(100);
+    assert_eq!(given(&mut desk, &digests[..3]), 1);
+}
+
 /// SR-2: a request that waits for a batch can be fetched like one that a batch names, also repeatedly.
 #[test]
 fn a_waiting_request_is_found_by_its_digest() {

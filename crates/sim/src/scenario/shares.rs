@@ -168,6 +168,16 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .play(long_in_all_lanes),
     Scenario::new(
+        "l70_long_requests_that_backups_lack",
+        &["L70"],
+        "Two backups get none of a client's long requests, and have to fetch each of them: no view change (SR-2)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Noted("view 0 to the end")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { lanes: LACKED_LANES, ..setup })
+    .play(long_and_lacked),
+    Scenario::new(
         "l46_many_reads_in_one_datagram",
         &["L46"],
         "A read takes 5 ms. Two datagrams bring 800 reads of a client, and others are served within two seconds (RO-7)",
@@ -226,6 +236,27 @@ fn long_in_all_lanes(stage: &mut Stage) -> Ended {
         stage.require(stage.view() == 0, format!("view {} because of one client", stage.view()))?;
     }
     stage.note("view 0 to the end");
+    Ok(())
+}
+
+/// Lanes with long requests that backups lack: as many as there are proposals in progress.
+const LACKED_LANES: u16 = 8;
+
+/// Each lane of client 1 has a long request outstanding all the time, which does not reach two backups.
+fn long_and_lacked(stage: &mut Stage) -> Ended {
+    let ask = Ask { operation: vec![0; LONG_BYTES], read_only: false };
+    let backups = &stage.all()[2..];
+    stage.hold_requests(1, backups);
+    for _ in 0..10 {
+        for lane in 0..usize::from(LACKED_LANES) {
+            stage.world.ask_for(1, lane, &ask);
+        }
+        stage.pass(200 * MS)?;
+        stage.ask(0, 0, "incr x 1");
+        stage.require(stage.view() == 0, format!("view {} because of one client", stage.view()))?;
+    }
+    stage.note("view 0 to the end");
+    stage.mend();
     Ok(())
 }
 

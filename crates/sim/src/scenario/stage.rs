@@ -151,6 +151,14 @@ impl Stage {
         }
     }
 
+    /// Loses the requests of client `c` to `to`.
+    pub fn hold_requests(&mut self, c: usize, to: &[ReplicaId]) {
+        let client = self.world.clients[c].node;
+        for to in self.nodes(to) {
+            self.world.network.mute(client, to, Kind::Request);
+        }
+    }
+
     /// Makes the network whole.
     pub fn mend(&mut self) {
         self.world.network.heal();
