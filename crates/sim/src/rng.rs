@@ -29,6 +29,8 @@ pub enum Concern {
     Kills,
     /// Which replicas move, and when.
     Moves,
+    /// When replicas fall back to an earlier view.
+    FallBack,
 }
 
 /// xoshiro256++, seeded by splitmix64. Not for secrets.

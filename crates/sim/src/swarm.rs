@@ -24,6 +24,7 @@ use crate::world::{Load, World};
 
 mod budget;
 mod disks;
+mod fall_back;
 pub mod faults;
 pub mod forger;
 pub mod kinds;

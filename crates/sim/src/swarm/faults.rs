@@ -7,6 +7,7 @@ use quorate_pbft::config::{Durability, MS};
 
 use super::budget::{has_budget, may_crash};
 use super::disks::Disks;
+use super::fall_back::{self, FallBack};
 use super::forger::Forger;
 use super::kinds::{FaultKind, Next};
 use super::moves::Moves;
@@ -48,6 +49,8 @@ pub struct Weather {
     disks: Option<Disks>,
     /// The moves of replicas, if there are any.
     moves: Option<Moves>,
+    /// Replicas fall back to earlier views, if they do.
+    fall_back: Option<FallBack>,
 }
 
 impl Weather {
@@ -70,11 +73,17 @@ impl Weather {
             snapshots: Vec::new(),
             disks: plan.has_bad_disks.then(|| Disks::new(seed)),
             moves: plan.setup.has_moves.then(|| Moves::new(seed)),
+            fall_back: (plan.has_bad_disks && fall_back::is_drawn(seed)).then(|| FallBack::new(seed)),
         }
     }
 
     /// Returns when the next fault comes.
     pub fn next_at(&self) -> u64 {
+        self.fall_back.as_ref().map(FallBack::next_at).into_iter().fold(self.due_at(), u64::min)
+    }
+
+    /// Returns when the next fault comes that does not wait for a moment of the protocol.
+    fn due_at(&self) -> u64 {
         self.follows.iter().map(|(at, ..)| *at).fold(self.next_at, u64::min)
     }
 
@@ -98,11 +107,20 @@ impl Weather {
         if self.moves.is_some() {
             Moves::end(world);
         }
+        if let Some(fall_back) = &mut self.fall_back {
+            fall_back.end(world);
+        }
         world.heal();
     }
 
     /// Brings the next fault about, or ends those that last.
     pub fn tick<A: App>(&mut self, world: &mut World<A>) {
+        if let Some(fall_back) = &mut self.fall_back {
+            fall_back.tick(world);
+        }
+        if world.time() < self.due_at() {
+            return;
+        }
         self.follow(world);
         if let Some(disks) = &mut self.disks {
             disks.tick(world);
