@@ -324,6 +324,25 @@ fn d6_a_transfer_is_over_when_the_tables_can_be_read() {
     assert_eq!(bench.inputs(), ["fetched 4, lives true"]);
 }
 
+/// L66, ST-8: a page cannot be read, so an earlier checkpoint than the batches that were handed over is to be fetched. The
+/// page comes before the fetch begins, and the batches are executed. The state then goes back, as in a repair.
+#[test]
+fn l66_batches_are_executed_before_a_fetch_begins() {
+    for workers in [false, true] {
+        let mut bench = if workers { Bench::with_workers(false) } else { Bench::new(Execution::Inline) };
+        let root = bench.process.executor().checkpoints().next().unwrap().1;
+        for seq in 1..4 {
+            bench.order(seq);
+        }
+        bench.pass(MS);
+        bench.work();
+        assert_eq!(bench.process.executor().last_executed(), SeqNum(3));
+        bench.ask(Action::Fetch { seq: SeqNum(2), root, check: false });
+        bench.pass(MS);
+        assert!(bench.process.executor().is_fetching(), "workers: {workers}");
+    }
+}
+
 /// D8: a page with a cached reply cannot be read, and no batch needs it. It is brought all the same.
 #[test]
 fn d8_a_page_is_brought_for_a_cached_reply() {
