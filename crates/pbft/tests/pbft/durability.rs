@@ -10,7 +10,7 @@ use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Recovery;
-use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
+use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Start, Status};
 use quorate_wire::reply::{Reply, ReplyOutcome};
 
 fn sync(config: &mut quorate_pbft::Config) {
@@ -152,6 +152,18 @@ fn l52_a_replica_that_rejoins_hears_of_no_view_that_a_crash_takes_back() {
     after.pass(200);
     after.frame(&frame);
     assert_eq!(after.sent(Kind::Reply), 1);
+}
+
+/// L104, RC-4: nor does the answer to its first question name a view that a crash takes back.
+#[test]
+fn l104_no_bound_names_a_view_that_a_crash_takes_back() {
+    let mut desk = restarted(vec![], 0);
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent(Kind::ReplyStable), 0);
+    assert!(desk.rejected(Reject::Recovering));
+    confirmed(&mut desk);
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent(Kind::ReplyStable), 1);
 }
 
 /// L106, RC-9a: a replica that rejoins relies on the stable checkpoints that others announce. So a STATUS announces none that
