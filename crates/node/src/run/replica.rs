@@ -352,7 +352,10 @@ impl<S: Service, C: Core> Running<S, C> {
         if *keys_at <= mono_ns {
             *keys_at = mono_ns.saturating_add(node.settings.key_interval_ns);
             process.renew_keys(clock.now(), secret::entropy()?, watch);
-            secret::note_time(&node.dir, process.endpoint().door().key_time())?;
+            // The next start needs it only if the clock is set back in the meantime (KX-1).
+            if let Err(error) = secret::note_time(&node.dir, process.endpoint().door().key_time()) {
+                warn!(%error, "cannot note the time of the new session keys");
+            }
         }
         match now {
             Some(now) => process.flush(now, &mut node.socket, watch),
