@@ -118,7 +118,7 @@ impl Socket {
             }
         }
         if let Some(long) = &mut self.long {
-            long.follow(directory.addresses());
+            long.follow(directory);
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Socket {
     ///
     /// The address is taken or not on this machine, or there are too many open files.
     pub fn open_side_channel(&mut self, directory: &Directory) -> io::Result<()> {
-        self.long = Some(SideChannel::open(self.address()?, directory.addresses())?);
+        self.long = Some(SideChannel::open(self.address()?, directory)?);
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Socket {
     ///
     /// As [`Self::open_side_channel`].
     pub fn open_side_channel_above(&mut self, directory: &Directory, above: usize) -> io::Result<()> {
-        self.long = Some(SideChannel::open_above(self.address()?, directory.addresses(), above)?);
+        self.long = Some(SideChannel::open_above(self.address()?, directory, above)?);
         Ok(())
     }
 
