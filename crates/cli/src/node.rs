@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::settings::{self, ServiceName};
-use quorate_node::{ClientNode, NodeError, ReplicaNode, replica, signals};
+use quorate_node::{ClientNode, NodeError, ReplicaNode, descriptors, replica, signals};
 
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
@@ -172,6 +172,7 @@ impl Replica {
         }
         let way = self.liar.as_deref().map(Way::read).transpose()?;
         let dir = required(self.dir.as_deref())?;
+        descriptors::raise();
         // Before any thread starts: threads inherit the signal mask.
         let stop = signals::stop_flag()?;
         log::to_stderr();

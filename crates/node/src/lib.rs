@@ -40,10 +40,10 @@ pub mod storage;
 mod testing;
 
 pub use home::{examine, fsck, identity, init, members, settings, timestamps};
-pub use net::{crowd, idle, names, other_end, ports, socket, wake};
+pub use net::{crowd, descriptors, idle, names, other_end, ports, socket, wake};
 pub use run::{
-    caller, client, client_node, clock, descriptors, enlist, key_times, member, memory, replica, signals,
-    supervise, surroundings, workers,
+    caller, client, client_node, clock, enlist, key_times, member, memory, replica, signals, supervise,
+    surroundings, workers,
 };
 
 pub use caller::{CallError, Caller, Pending, RequestId};

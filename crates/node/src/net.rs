@@ -1,6 +1,7 @@
 //! Sockets, and waiting for them.
 
 pub mod crowd;
+pub mod descriptors;
 pub mod idle;
 pub mod names;
 pub(crate) mod open;

@@ -4,7 +4,6 @@ pub mod caller;
 pub mod client;
 pub mod client_node;
 pub mod clock;
-pub mod descriptors;
 pub mod enlist;
 pub mod key_times;
 pub mod member;

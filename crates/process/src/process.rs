@@ -74,6 +74,8 @@ pub struct Process<S: Service, P: Store, D: DiskQueue = (), C: Core = Replica> {
     pace: ImagePace,
     /// The last batch was slow.
     is_slow: bool,
+    /// It was executed in this burst.
+    is_slow_now: bool,
     /// Frames may be ready that have not been sent.
     is_unsent: bool,
     /// The last state that was fetched.
@@ -129,6 +131,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             saving: None,
             pace: ImagePace::default(),
             is_slow: false,
+            is_slow_now: false,
             is_unsent: true,
             fetched: SeqNum(0),
             installing: None,
@@ -169,6 +172,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             saving: self.saving,
             pace: self.pace,
             is_slow: self.is_slow,
+            is_slow_now: self.is_slow_now,
             is_unsent: self.is_unsent,
             fetched: self.fetched,
             installing: self.installing,
@@ -262,6 +266,13 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub fn flush(&mut self, now: Now, transport: &mut impl Transport, watch: &mut impl Observer<S, P>) {
         self.end_burst(now, watch);
         self.send_out(transport);
+        // A batch that waited until everything was sent is not kept waiting by the input of the next burst (L100). At most one
+        // slow batch is executed between two looks at the input.
+        if self.is_slow && !self.is_slow_now && self.is_batch_first() && self.can_run() {
+            self.run_tasks(now, watch);
+            self.send_out(transport);
+        }
+        self.is_slow_now = false;
     }
 
     /// Ends a burst: what has come together goes into one batch (PR-2). For worlds that cannot lend out their transport

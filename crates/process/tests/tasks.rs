@@ -308,6 +308,26 @@ fn a_deferred_batch_that_has_begun_after_a_slow_one_is_done() {
     assert!(!bench.process.has_work());
 }
 
+/// PR-7: after a slow batch, the next one is executed although input comes in every turn, such as garbage that anyone can send.
+/// There is one such batch in each turn, with input or without.
+#[test]
+fn l100_input_in_every_turn_stops_no_execution() {
+    let mut bench = Bench::new(Execution::Inline);
+    bench.watch.1 = 2 * MS;
+    (1..=8).for_each(|seq| bench.order(seq));
+    for turn in 1..=8 {
+        if turn <= 5 {
+            let source = Source { host: 1, port: 9 };
+            bench.event(Event::Datagram { source, bytes: b"garbage" });
+        }
+        if bench.process.due() <= bench.now.mono_ns {
+            bench.event(Event::Clock);
+        }
+        bench.process.flush(bench.now, &mut Nowhere, &mut bench.watch);
+        assert_eq!(bench.inputs().len(), turn, "{:?}", bench.inputs());
+    }
+}
+
 /// D6: what agreement takes from a fetched state is on pages that can be unreadable. It hears of the state when all
 /// of it is here.
 #[test]

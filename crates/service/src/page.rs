@@ -73,8 +73,9 @@ pub trait PageStore: core::fmt::Debug {
     /// memory, it is that page; else it is not empty any more.
     fn stored(&mut self, _label: &PageLabel, _place: u32) {}
 
-    /// Nobody needs pages in memory at this moment: some may be dropped that can be read again.
-    fn relax(&mut self) {}
+    /// Nobody needs pages in memory at this moment, but those that `keeps` names: some may be dropped that can be read
+    /// again.
+    fn relax(&mut self, _keeps: &dyn Fn(u32) -> bool) {}
 }
 
 /// Pages in a group: those under one node of the digest tree.

@@ -170,9 +170,11 @@ impl<P: PageStore> State<P> {
         }
     }
 
-    /// Lets the store drop pages that can be read again.
+    /// Lets the store drop pages that can be read again. What a page was is needed when the batch that has written it is
+    /// merged; what a batch has only read is not (L105).
     pub(crate) fn relax(&mut self) {
-        self.store.relax();
+        let overlay = &self.overlay;
+        self.store.relax(&|page| overlay.get(page).is_some());
     }
 
     /// Returns how many pages are in memory only because a checkpoint has another version than the state now.

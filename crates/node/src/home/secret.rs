@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use quorate_wire::sign::{PublicKey, Signer};
 
@@ -26,10 +27,18 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 ///
 /// The machine has no source of randomness.
 pub(crate) fn entropy<const N: usize>() -> Result<[u8; N], NodeError> {
+    // It stays open: later there may be no descriptor for it (L101).
+    static SOURCE: OnceLock<File> = OnceLock::new();
     let path = Path::new("/dev/urandom");
+    let unreadable = |error| NodeError::unreadable(path, &error);
+    let mut source = if let Some(source) = SOURCE.get() {
+        source
+    } else {
+        let opened = File::open(path).map_err(unreadable)?;
+        SOURCE.get_or_init(|| opened)
+    };
     let mut bytes = [0; N];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| NodeError::unreadable(path, &error))?;
+    source.read_exact(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
 }
 

@@ -1,7 +1,7 @@
 //! UDP: one socket to receive, and one for each place to send.
 //!
 //! The sending sockets are connected, which saves the kernel a route lookup each time: 0.75 us per datagram instead
-//! of 0.85. Several datagrams per system call (`sendmmsg`, `recvmmsg`) were no faster for the usual one to three
+//! of 0.85. With very many places, the later ones share a socket: files and connections need descriptors, too (L101). Several datagrams per system call (`sendmmsg`, `recvmmsg`) were no faster for the usual one to three
 //! datagrams.
 //!
 //! Nothing blocks: a datagram without buffer space is lost, as on any network.
@@ -17,6 +17,7 @@ use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use quorate_wire::{Principal, Source};
 use tracing::warn;
 
+use crate::net::descriptors;
 use crate::net::side_channel::SideChannel;
 use crate::net::wake::Waker;
 use quorate_process::Transport;
@@ -35,8 +36,11 @@ const BUFFER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Socket {
     inbound: UdpSocket,
-    /// One for each place.
-    outbound: Vec<UdpSocket>,
+    /// One for each place. None: the place shares `common`.
+    outbound: Vec<Option<UdpSocket>>,
+    common: UdpSocket,
+    /// The most sockets of single places.
+    outbound_max: usize,
     /// Their destinations.
     addresses: Vec<SocketAddr>,
     /// The version of the directory that they were made from.
@@ -65,9 +69,13 @@ impl Socket {
         inbound.set_nonblocking(true)?;
         // The kernel may grant less, which only costs datagrams under load.
         let _ = setsockopt(&inbound, sockopt::RcvBuf, &BUFFER_BYTES);
+        let common = UdpSocket::bind(SocketAddr::new(inbound.local_addr()?.ip(), 0))?;
+        common.set_nonblocking(true)?;
         let mut socket = Self {
             inbound,
             outbound: Vec::new(),
+            common,
+            outbound_max: descriptors::most() / 2,
             addresses: Vec::new(),
             version: None,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
@@ -86,7 +94,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// There are too many open files. Until a retry succeeds, datagrams to the place are lost.
+    /// An address cannot be used. Until a retry succeeds, datagrams to the place are lost.
     #[inline]
     pub fn follow(&mut self, directory: &Directory) -> io::Result<()> {
         if self.version == Some(directory.version()) { Ok(()) } else { self.connect(directory) }
@@ -101,9 +109,7 @@ impl Socket {
             if self.addresses.get(place) == Some(address) {
                 continue;
             }
-            let socket = UdpSocket::bind(own)?;
-            socket.connect(address)?;
-            socket.set_nonblocking(true)?;
+            let socket = if place < self.outbound_max { connected(own, *address)? } else { None };
             if let (Some(slot), Some(old)) = (self.outbound.get_mut(place), self.addresses.get_mut(place)) {
                 (*slot, *old) = (socket, *address);
             } else {
@@ -112,7 +118,7 @@ impl Socket {
             }
         }
         if let Some(long) = &mut self.long {
-            long.follow(directory.addresses());
+            long.follow(directory);
         }
         Ok(())
     }
@@ -124,7 +130,7 @@ impl Socket {
     ///
     /// The address is taken or not on this machine, or there are too many open files.
     pub fn open_side_channel(&mut self, directory: &Directory) -> io::Result<()> {
-        self.long = Some(SideChannel::open(self.address()?, directory.addresses())?);
+        self.long = Some(SideChannel::open(self.address()?, directory)?);
         Ok(())
     }
 
@@ -134,7 +140,7 @@ impl Socket {
     ///
     /// As [`Self::open_side_channel`].
     pub fn open_side_channel_above(&mut self, directory: &Directory, above: usize) -> io::Result<()> {
-        self.long = Some(SideChannel::open_above(self.address()?, directory.addresses(), above)?);
+        self.long = Some(SideChannel::open_above(self.address()?, directory, above)?);
         Ok(())
     }
 
@@ -290,11 +296,15 @@ impl Transport for Socket {
 
     #[inline]
     fn send(&mut self, to: Place, datagram: &[u8]) {
-        let Some(socket) = self.outbound.get(to.index()) else { return };
-        let mut sent = socket.send(datagram);
-        if sent.as_ref().is_err_and(is_passing) {
-            sent = socket.send(datagram); // the error was an earlier datagram's
-        }
+        let sent = match (self.outbound.get(to.index()), self.addresses.get(to.index())) {
+            (Some(Some(socket)), _) => {
+                let sent = socket.send(datagram);
+                // The error can be an earlier datagram's.
+                if sent.as_ref().is_err_and(is_passing) { socket.send(datagram) } else { sent }
+            }
+            (Some(None), Some(address)) => self.common.send_to(datagram, address),
+            _ => return,
+        };
         self.lost += u64::from(sent.is_err());
     }
 
@@ -302,6 +312,17 @@ impl Transport for Socket {
         let sent = self.long.as_mut().is_some_and(|long| long.send(to, frame));
         self.lost += u64::from(!sent);
     }
+}
+
+/// Returns a socket to send to an address. None: there is no descriptor for it.
+fn connected(own: SocketAddr, to: SocketAddr) -> io::Result<Option<UdpSocket>> {
+    let socket = match UdpSocket::bind(own) {
+        Err(error) if descriptors::are_gone(&error) => return Ok(None),
+        bound => bound?,
+    };
+    socket.connect(to)?;
+    socket.set_nonblocking(true)?;
+    Ok(Some(socket))
 }
 
 /// Takes a datagram from a socket that waits, if one is there.
@@ -387,6 +408,25 @@ mod tests {
             });
             assert!(fastest.min() < Some(Duration::from_millis(WAIT_MS_MIN.into())));
         }
+    }
+
+    /// L101: with more places than descriptors, each place gets its datagrams, and some descriptors are left.
+    #[test]
+    fn l101_places_beyond_a_limit_share_a_socket() {
+        let mut others: Vec<Socket> =
+            (0..5).map(|_| Socket::open(any(), &Directory::new(&[])).unwrap()).collect();
+        let mut a = Socket::open(any(), &Directory::new(&[])).unwrap();
+        (a.outbound_max, a.version) = (2, None);
+        let addresses: Vec<SocketAddr> = others.iter().map(|other| other.address().unwrap()).collect();
+        let directory = Directory::new(&addresses);
+        a.look_up(&directory);
+        assert_eq!(a.outbound.iter().flatten().count(), 2);
+        for (place, other) in directory.replicas().zip(&mut others) {
+            a.send(place, b"there");
+            other.wait(1000, None).unwrap();
+            assert_eq!(other.receive().unwrap().map(|(_, datagram)| datagram), Some(&b"there"[..]));
+        }
+        assert_eq!(a.lost(), 0);
     }
 
     #[test]

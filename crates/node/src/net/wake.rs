@@ -53,14 +53,44 @@ impl Waker {
 
     /// The thread is awake.
     pub(crate) fn awake(&self) {
-        if !self.inner.sleeps.swap(false, Ordering::SeqCst) {
-            let mut bytes = [0; 64];
-            while (&self.inner.near).read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
-        }
+        self.inner.sleeps.store(false, Ordering::SeqCst);
+        // Also if nobody has woken it this time: the byte of an earlier time may have come late (L103).
+        let mut bytes = [0; 64];
+        while (&self.inner.near).read(&mut bytes).is_ok_and(|len| len == bytes.len()) {}
     }
 
     /// Returns a descriptor that becomes readable when the thread is woken.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.inner.near.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    fn is_woken(waker: &Waker) -> bool {
+        poll(&mut [PollFd::new(waker.fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() > 0
+    }
+
+    /// L103: who wakes the thread may be interrupted before it writes. Its byte ends one later sleep early, and no more.
+    #[test]
+    fn l103_a_byte_that_comes_late_ends_one_sleep() {
+        let waker = Waker::new().unwrap();
+        waker.prepare();
+        assert!(waker.inner.sleeps.swap(false, Ordering::SeqCst));
+        // A datagram wakes the thread.
+        waker.awake();
+        (&waker.inner.far).write_all(&[1]).unwrap();
+        for woken in [true, false, false] {
+            waker.prepare();
+            assert_eq!(is_woken(&waker), woken);
+            waker.awake();
+        }
+        waker.prepare();
+        waker.wake();
+        assert!(is_woken(&waker));
     }
 }

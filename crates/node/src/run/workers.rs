@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Instant;
 
 use quorate_process::{Core, DiskQueue, Event, Observer, Process, Store};
-use quorate_service::{Effort, Service};
 use quorate_service::parallel::{Answer, Done, Job, Question, Questions, ServicePart};
+use quorate_service::{Effort, Service};
 
 use tracing::warn;
 

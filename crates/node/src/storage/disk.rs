@@ -383,7 +383,7 @@ impl Writer {
                 return Err(files::running(&self.dir, &error));
             }
             if !self.shared.told.full.swap(true, Ordering::Relaxed) {
-                tracing::error!("the disk is full: acknowledging nothing until there is space");
+                tracing::error!(%error, "the disk is full: acknowledging nothing until there is space");
                 self.waker.wake();
             }
             let imaged = self.shared.inbox().log.take_cut();

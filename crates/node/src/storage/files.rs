@@ -5,13 +5,17 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use quorate_process::storage::io::{DiskAction, DiskError, DiskErrorKind, DiskFile, DiskIo, DiskNote};
 use quorate_process::storage::owner::{FORMAT, FORMAT_READ};
 
 use crate::error::{NodeError, NodeErrorKind};
+use crate::net::descriptors;
 
+/// How long to wait for a descriptor.
+const DESCRIPTOR_PATIENCE: Duration = Duration::from_secs(5);
 /// What to do about a full disk.
 pub(super) const ROOM: &str = "free some space, and start it again: nothing is lost";
 
@@ -48,7 +52,8 @@ impl DiskIo for Files {
 
     fn open(&self, name: &str) -> Result<NodeFile, DiskError> {
         let mut options = OpenOptions::new();
-        self.file(name, options.create(true).truncate(false).read(true).write(true).open(self.path(name)))
+        options.create(true).truncate(false).read(true).write(true);
+        self.file(name, opened(|| options.open(self.path(name))))
     }
 
     fn open_to_read(&self, name: &str) -> Result<NodeFile, DiskError> {
@@ -108,7 +113,7 @@ impl DiskIo for Files {
     }
 
     fn sync_dir(&self, dir: &str) -> Result<(), DiskError> {
-        let synced = File::open(self.path(dir)).and_then(|dir| dir.sync_all());
+        let synced = opened(|| File::open(self.path(dir))).and_then(|dir| dir.sync_all());
         synced.map_err(|error| failed(DiskAction::Sync, dir, &error))
     }
 
@@ -205,8 +210,22 @@ impl NodeFile {
     }
 }
 
+/// Opens something. If no descriptor is left, it waits: some error would be final here, and other threads close theirs.
+fn opened(open: impl Fn() -> io::Result<File>) -> io::Result<File> {
+    let until = Instant::now() + DESCRIPTOR_PATIENCE;
+    loop {
+        match open() {
+            Err(error) if descriptors::are_gone(&error) && Instant::now() < until => {
+                std::thread::sleep(DESCRIPTOR_PATIENCE / 100);
+            }
+            done => return done,
+        }
+    }
+}
+
 fn failed(action: DiskAction, name: &str, error: &io::Error) -> DiskError {
-    let kind = if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+    let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let kind = if is_full || descriptors::are_gone(error) {
         DiskErrorKind::Full
     } else if error.kind() == ErrorKind::NotFound {
         DiskErrorKind::Missing
@@ -323,5 +342,31 @@ pub(super) mod fault {
             | (Some(Fault::Read), Deed::Read) => Err(io::Error::from(nix::errno::Errno::EIO)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+    use std::cell::Cell;
+
+    /// L101: a lack of descriptors passes, so nothing that the disk does ends with it.
+    #[test]
+    fn l101_a_lack_of_descriptors_is_no_broken_disk() {
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOSPC] {
+            let error = failed(DiskAction::Open, "log/1", &errno.into());
+            assert!(error.is_full(), "{errno}");
+            let attempts = Cell::new(0);
+            let file = opened(|| {
+                attempts.set(attempts.get() + 1);
+                if attempts.get() < 3 { Err(errno.into()) } else { File::open("/dev/null") }
+            });
+            assert_eq!(
+                (file.is_ok(), attempts.get()),
+                if errno == Errno::ENOSPC { (false, 1) } else { (true, 3) }
+            );
+        }
+        assert!(!failed(DiskAction::Open, "log/1", &Errno::EIO.into()).is_full());
     }
 }

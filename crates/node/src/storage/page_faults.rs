@@ -47,6 +47,11 @@ impl Replica {
 
     /// Stores a value under each of these keys, in one batch.
     fn store(&mut self, keys: impl Iterator<Item = u64>, value: u8) {
+        self.execute(keys, value, false);
+    }
+
+    /// The same. A tentative batch stays open.
+    fn execute(&mut self, keys: impl Iterator<Item = u64>, value: u8, tentative: bool) {
         let (seq, domains) = (self.executor.last_executed().next(), Domains::new(OWNER.cluster));
         let mut batch = Batch::default();
         for key in keys {
@@ -56,7 +61,7 @@ impl Replica {
             batch.push_operation(&domains, client, timestamp, &operation);
         }
         batch.seal(&domains, &[0; 8]);
-        self.executor.execute(seq, &batch, false, &mut Replies::new()).unwrap();
+        self.executor.execute(seq, &batch, tentative, &mut Replies::new()).unwrap();
     }
 
     /// Takes a checkpoint and makes it durable. Returns the pages that were copied for it, and its digest.
@@ -177,6 +182,29 @@ fn what_has_changed_since_it_was_copied_is_not_what_the_disk_has() {
         assert_eq!(newest(&mut replica), newest(&mut twin), "round {value}");
     }
     assert!(replica.executor.store().pages().on_disk > 20, "{:?}", replica.executor.store().pages());
+}
+
+/// L105: a batch stays open while one of its requests runs long. Reads beside it bring pages, and others make room for them; what
+/// the batch has written can still be merged.
+#[test]
+fn l105_reads_beside_an_open_batch_leave_memory_bounded() {
+    let mut replica = Replica::new("open-batch", 40);
+    replica.store(0..1000, 1);
+    replica.save();
+    replica.execute((0..1000).step_by(100), 2, true);
+    let seq = replica.executor.tentative().unwrap();
+    for key in 0..1000_u64 {
+        let mut operation = Vec::new();
+        Operation::Get { key: &key.to_be_bytes() }.encode(&mut operation);
+        let whose = (ClientId::new(2, 0), Timestamp(key), &Digest::ZERO);
+        assert!(replica.executor.read_at(1, whose, &operation, &mut Vec::new()).is_some());
+        replica.executor.relax();
+    }
+    let pages = replica.executor.store().pages();
+    assert!(pages.in_memory < 100 && pages.reads > 500, "{pages:?}");
+    replica.executor.merge(seq);
+    let root = replica.executor.checkpoint(seq);
+    assert_eq!(replica.executor.recompute(), root);
 }
 
 /// A kill between two seals leaves the previous one, whatever was written since.

@@ -32,13 +32,25 @@ pub(crate) struct Promises {
     /// At most four for each number of the window (I20).
     own_votes: VecDeque<OwnVote>,
     own_votes_max: usize,
+    /// The last stable checkpoint whose record is on disk.
+    stable: SeqNum,
+    /// Two whose records are not: the first, and the last.
+    stables: VecDeque<(Lsn, SeqNum)>,
 }
 
 impl Promises {
     /// Returns the promises of a replica that has said nothing.
     pub(crate) fn new(durability: Durability, window: u64) -> Self {
         let own_votes_max = 4 * usize::try_from(window).unwrap_or(usize::MAX / 4);
-        Self { durability, lsn: Lsn(0), durable: Lsn(0), own_votes: VecDeque::new(), own_votes_max }
+        Self {
+            durability,
+            lsn: Lsn(0),
+            durable: Lsn(0),
+            own_votes: VecDeque::new(),
+            own_votes_max,
+            stable: SeqNum(0),
+            stables: VecDeque::new(),
+        }
     }
 
     /// Writes a record and returns what must wait for it: nothing, unless every promise is to be on
@@ -78,6 +90,34 @@ impl Promises {
         self.persist(Record::Seen { seq, starts }, out);
     }
 
+    /// Writes a stable checkpoint. Nothing waits for it, but it is not announced before (RC-9a).
+    pub(crate) fn persist_stable(&mut self, seq: SeqNum, root: Digest, out: &mut Actions) {
+        let lsn = self.persist(Record::Stable { seq, root }, out);
+        // On a slow disk others follow all the time: the first one must not wait for the last.
+        self.stables.truncate(1);
+        self.stables.push_back((lsn, seq));
+        self.note_stables();
+    }
+
+    /// A restart knows of this stable checkpoint.
+    pub(crate) fn restore_stable(&mut self, seq: SeqNum) {
+        self.stable = seq;
+    }
+
+    /// Returns the last stable checkpoint that a crash does not take back.
+    pub(crate) fn stable(&self) -> SeqNum {
+        self.stable
+    }
+
+    fn note_stables(&mut self) {
+        while let Some((lsn, seq)) = self.stables.front().copied()
+            && self.is_durable(lsn)
+        {
+            self.stable = seq;
+            self.stables.pop_front();
+        }
+    }
+
     /// Returns what a statement about everything said so far has to wait for.
     pub(crate) fn last(&self) -> Lsn {
         if self.durability.waits_for_disk() { self.lsn } else { Lsn(0) }
@@ -102,6 +142,7 @@ impl Promises {
     /// The disk holds every record up to `lsn`.
     pub(crate) fn reached(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn.min(self.lsn));
+        self.note_stables();
     }
 
     /// Takes the next own vote whose record is durable.
@@ -141,6 +182,20 @@ mod tests {
         promises.reached(Lsn(9));
         assert_eq!(promises.next_durable().map(|vote| vote.seq), Some(SeqNum(3)));
         assert!(!promises.is_durable(Lsn(4)), "no further than what was written");
+    }
+
+    /// RC-9a: on a slow disk, whose last records are never there, some stable checkpoint is announced, and at most two wait.
+    #[test]
+    fn l106_a_stable_checkpoint_is_announced_although_others_follow() {
+        let (mut promises, mut out) = (Promises::new(Durability::Sync, 8), Actions::new());
+        for (seq, announced) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)] {
+            promises.persist_stable(SeqNum(seq), Digest([1; 32]), &mut out);
+            assert!(promises.stables.len() <= 2);
+            promises.reached(Lsn(seq / 2));
+            assert_eq!(promises.stable(), SeqNum(announced));
+        }
+        promises.reached(Lsn(6));
+        assert_eq!(promises.stable(), SeqNum(6));
     }
 
     #[test]

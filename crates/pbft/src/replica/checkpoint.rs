@@ -4,7 +4,6 @@ use quorate_wire::Digest;
 use quorate_wire::id::{ReplicaId, SeqNum};
 use quorate_wire::message::{Checkpoint, Kind};
 
-use crate::io::record::Record;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::replica::Replica;
 
@@ -24,7 +23,7 @@ impl Replica {
         self.checkpoints.take(seq, root);
         if seq == SeqNum(0) {
             // The initial state, which everyone has. A restart from a later image still has to name its root.
-            self.promises.persist(Record::Stable { seq, root }, out);
+            self.promises.persist_stable(seq, root, out);
             // A VIEW-CHANGE may wait for this (VC-5).
             return self.on_view_changes_grown(now, out);
         }
@@ -166,7 +165,7 @@ impl Replica {
         // are faulty every correct vote counts, and soon nobody remembers the batch.
         self.piggyback.flush(self.log.view(), out);
         out.report(Milestone::Stable { seq, root });
-        self.promises.persist(Record::Stable { seq, root }, out);
+        self.promises.persist_stable(seq, root, out);
         for slot in self.log.iter().take_while(|slot| slot.seq() <= seq) {
             if let Some(batch) = slot.committed().and_then(|digest| slot.batch(&digest)) {
                 self.archive.keep(slot.seq(), batch.clone());

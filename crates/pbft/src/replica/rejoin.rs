@@ -49,7 +49,8 @@ impl Replica {
     /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
     #[cold]
     pub(super) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
-        if self.recovery.is_active() {
+        // Before others have confirmed its start it records no view, and names none that a crash takes back (L104).
+        if self.recovery.is_active() || self.recovery.waits_for_echoes() {
             return out.reject(Reject::Recovering);
         }
         let newest = self.checkpoints.own().last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);

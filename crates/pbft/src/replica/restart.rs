@@ -55,6 +55,7 @@ impl Replica {
         self.exec.restart_at(image);
         if stable > SeqNum(0) {
             self.log.advance(stable);
+            self.promises.restore_stable(stable);
         }
         self.checkpoints.take(stable, stable_root);
         if image > stable {

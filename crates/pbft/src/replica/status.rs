@@ -59,7 +59,9 @@ impl Replica {
     fn send_status(&mut self, now: Now, out: &mut Actions) {
         let counter = self.peers.count_status(now, self.exec.done());
         let echoes = self.peers.seen();
-        let first = self.log.stable().next();
+        // Others rely on it after a crash, too (RC-9a, L106).
+        let stable = self.promises.stable();
+        let first = stable.next();
         let len = usize::try_from(self.config.window.div_ceil(8)).unwrap_or(0);
         let (mut prepared, mut committed) = (alloc::vec![0_u8; len], alloc::vec![0_u8; len]);
         let mark = |bits: &mut Vec<u8>, seq| {
@@ -76,6 +78,11 @@ impl Replica {
                 mark(&mut committed, slot.seq());
             }
         }
+        // Of what is below the window by now, nothing is needed.
+        for n in first.0..=self.log.stable().min(stable.plus(self.config.window)).0 {
+            mark(&mut prepared, SeqNum(n));
+            mark(&mut committed, SeqNum(n));
+        }
         // The slots of these may be empty: their effects may have come with a checkpoint.
         for seq in self.log.numbers().take_while(|seq| *seq <= self.exec.executed()) {
             mark(&mut committed, seq);
@@ -84,7 +91,7 @@ impl Replica {
         let status = StatusMessage {
             counter,
             view: self.views.view(),
-            stable: self.log.stable(),
+            stable,
             executed: self.exec.executed(),
             start: self.peers.own(),
             settings: self.settings,

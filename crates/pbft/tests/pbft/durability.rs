@@ -4,13 +4,13 @@
 use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::config::Durability;
 use quorate_pbft::record::Record;
-use quorate_pbft::step::{Input, Recipient, Reject};
+use quorate_pbft::step::{Input, Lsn, Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Recovery;
-use quorate_wire::message::{Bitmap, Echoes, Kind, Start, Status};
+use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Start, Status};
 use quorate_wire::reply::{Reply, ReplyOutcome};
 
 fn sync(config: &mut quorate_pbft::Config) {
@@ -152,6 +152,50 @@ fn l52_a_replica_that_rejoins_hears_of_no_view_that_a_crash_takes_back() {
     after.pass(200);
     after.frame(&frame);
     assert_eq!(after.sent(Kind::Reply), 1);
+}
+
+/// L104, RC-4: nor does the answer to its first question name a view that a crash takes back.
+#[test]
+fn l104_no_bound_names_a_view_that_a_crash_takes_back() {
+    let mut desk = restarted(vec![], 0);
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent(Kind::ReplyStable), 0);
+    assert!(desk.rejected(Reject::Recovering));
+    confirmed(&mut desk);
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent(Kind::ReplyStable), 1);
+}
+
+/// L106, RC-9a: a replica that rejoins relies on the stable checkpoints that others announce. So a STATUS announces none that
+/// a restart would not know of. It still says that no votes for these numbers are needed.
+#[test]
+fn l106_a_status_announces_no_stable_checkpoint_that_a_crash_takes_back() {
+    let announced = |desk: &mut Desk| {
+        desk.pass(300);
+        let (_, body) = desk.last_sent(Kind::Status).unwrap();
+        let status = Status::decode(&body).unwrap();
+        (
+            status.stable.0,
+            (0..5).map(|k| (status.prepared.has(k), status.committed.has(k))).collect::<Vec<_>>(),
+        )
+    };
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    (1..=4).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+    let before = desk.records.len();
+    for from in [R2, R3] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::Stable { seq: SeqNum(4), .. })));
+    desk.input(Input::Durable(Lsn(u64::try_from(before).unwrap())));
+    let (stable, has) = announced(&mut desk);
+    assert_eq!((stable, &has[..4], has[4]), (0, &[(true, true); 4][..], (false, false)));
+    let mut after = restarted(desk.records[..before].to_vec(), 0);
+    assert_eq!(announced(&mut after).0, 0, "what a restart knows of");
+    desk.input(Input::Durable(Lsn(u64::try_from(desk.records.len()).unwrap())));
+    assert_eq!(announced(&mut desk).0, 4);
+    let mut after = restarted(desk.records.clone(), 0);
+    assert_eq!(announced(&mut after).0, 4);
 }
 
 /// RO-4: a state that was fetched may have been shown; a restart without it serves no reads below.

@@ -1,7 +1,8 @@
 //! The tasks of the executor: each is done after the step that asked for it, and its result is the next input of the replica.
 //!
 //! A batch waits for one of three reasons. If the last batch took long, the next one waits until the frames that are
-//! ready have been sent, so that the other replicas do not wait for this execution (PR-7). Or a page that it needs cannot be read: the page is fetched from the
+//! ready have been sent, so that the other replicas do not wait for this execution (PR-7). It is executed then, even if
+//! each burst brings input (L100). Or a page that it needs cannot be read: the page is fetched from the
 //! others, or a state transfer begins. Or too much of the state is only in memory, and an image is being written:
 //! afterwards pages can be dropped. That wait ends by itself, because nothing is executed in the meantime that could
 //! delay the image. If no image is being written there is nothing to wait for, because the next image needs the next
@@ -261,7 +262,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     #[inline]
-    fn is_batch_first(&self) -> bool {
+    pub(super) fn is_batch_first(&self) -> bool {
         matches!(self.queue.first(), Some(Task::Execute { .. }))
     }
 
@@ -366,6 +367,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 watch.executed(seq, &batch, tentative, &replies);
                 let took_ns = self.worked_ns + watch.clock_ns().saturating_sub(began_ns);
                 (self.is_slow, self.is_unsent) = (took_ns > SLOW_NS, true);
+                self.is_slow_now |= self.is_slow;
                 self.step_core(now, Input::Executed { seq, replies: &replies, took_ns }, &[], watch);
             }
             Err(fault) => {

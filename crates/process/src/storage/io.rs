@@ -144,7 +144,7 @@ impl fmt::Display for DiskAction {
 /// The kind of a disk's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskErrorKind {
-    /// There is no space. The same can succeed later.
+    /// There is no space, or no descriptor for a file. The same can succeed later.
     Full,
     /// The file does not exist.
     Missing,

@@ -11,7 +11,7 @@
 //! over its number, the checkpoint that modified it and its content. If not, or if it cannot be read, it is a
 //! [`PageFault`], and is fetched from the other replicas.
 //!
-//! Pages are dropped only between batches, so the pages used by a batch stay in memory until it is merged. Beyond the
+//! Pages are dropped only between steps. The pages that an open batch has written stay in memory until it is merged. Beyond the
 //! limit a clock hand drops the pages that were not used since it last passed (CLOCK, with one bit per page). A page
 //! that was read from its slot begins without that bit, so pages used once, as in a scan, are dropped before pages
 //! used repeatedly.
@@ -198,7 +198,7 @@ impl<D: DiskIo> Paged<D> {
     /// Drops pages with a slot until at most the limit less a sixteenth are in memory, so that there is space for a
     /// while.
     #[cold]
-    fn drop_some(&mut self) {
+    fn drop_some(&mut self, keeps: &dyn Fn(u32) -> bool) {
         let target = self.pages_max - self.pages_max / 16;
         let mut dropped = 0;
         // Twice around: in the first pass all pages may have been used.
@@ -212,14 +212,19 @@ impl<D: DiskIo> Paged<D> {
             let may_go = group.here.get() & mutant!(M146, group.stored, u64::MAX);
             let mut going = may_go & !group.used.get();
             group.used.set(group.used.get() & !may_go);
-            let count = going.count_ones();
-            group.here.set(group.here.get() & !going);
+            let mut gone = 0_u64;
             while going != 0 {
-                let Ok(at) = usize::try_from(going.trailing_zeros()) else { break };
-                going &= going - 1;
-                group.content[at].take();
+                let Ok(place) = usize::try_from(going.trailing_zeros()) else { break };
+                let bit = going & going.wrapping_neg();
+                going &= !bit;
+                if u32::try_from(at * GROUP + place).is_ok_and(keeps) {
+                    continue;
+                }
+                group.content[place].take();
+                gone |= bit;
             }
-            let count = usize::try_from(count).unwrap_or(0);
+            group.here.set(group.here.get() & !gone);
+            let count = usize::try_from(gone.count_ones()).unwrap_or(0);
             self.here.set(self.here.get() - count);
             self.clean.set(self.clean.get().saturating_sub(count));
             dropped += count;
@@ -343,9 +348,9 @@ impl<D: DiskIo> PageStore for Paged<D> {
     }
 
     #[inline]
-    fn relax(&mut self) {
+    fn relax(&mut self, keeps: &dyn Fn(u32) -> bool) {
         if self.here.get() > self.pages_max {
-            self.drop_some();
+            self.drop_some(keeps);
         }
     }
 }

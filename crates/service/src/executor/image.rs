@@ -72,13 +72,11 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         self.transfer.note_staged(staged, &mut self.state);
     }
 
-    /// Lets the store drop pages that can be read again, if it has more than it should. Nothing is dropped that the
-    /// tentative batch will need.
+    /// Lets the store drop pages that can be read again, if it has more than it should. Nothing is dropped that an open
+    /// batch has written.
     #[inline]
     pub fn relax(&mut self) {
-        if self.tentative().is_none() {
-            self.state.relax();
-        }
+        self.state.relax();
     }
 
     /// Returns the store.

@@ -99,8 +99,8 @@ pub(super) fn execute(windows: usize) -> Result<Counters> {
     let fs = Fs::new(settings).map_err(|error| anyhow!("fs_{error}"))?;
     let mut files = Files::new(&fs);
     let (file, dirs) = files.prepare()?;
-    let mut runs = Runs::new(EngineKind::GroupIndex, FsRules::new(fs), 7, true)
-        .map_err(|error| anyhow!("{error}"))?;
+    let mut runs =
+        Runs::new(EngineKind::GroupIndex, FsRules::new(fs), 7, true).map_err(|error| anyhow!("{error}"))?;
     let mut ends = Chance::new(5);
     for window in 0..windows {
         for batch in 0..BATCHES {

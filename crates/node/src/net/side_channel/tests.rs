@@ -1,24 +1,27 @@
 //! Side channels on loopback, and those who do not keep to what is agreed.
 
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use quorate_wire::frame::PACKED_BYTES_MAX;
+use quorate_wire::{ClientId, ReplicaId};
+
+use super::outgoing::WAITING_MAX;
 use super::receive::CONNECTION_BYTES_MAX;
 use super::slots::{PEER_MAX, STRANGERS_MAX};
 use super::*;
-use quorate_process::Directory;
-use quorate_wire::frame::PACKED_BYTES_MAX;
-use quorate_wire::{ClientId, ReplicaId};
-use std::time::Instant;
 
 /// The shortest frame that is taken.
 const SHORT: usize = PACKED_BYTES_MAX + 1;
 const R1: Principal = Principal::Replica(ReplicaId(1));
 
 /// A channel with the datagram socket that it rings.
-fn open(addresses: &[SocketAddr]) -> (SideChannel, UdpSocket) {
+fn open(directory: &Directory) -> (SideChannel, UdpSocket) {
     // The port of a datagram socket may be taken for TCP: then another one is tried.
     for _ in 0..20 {
         let udp = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         udp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        if let Ok(channel) = SideChannel::open(udp.local_addr().unwrap(), addresses) {
+        if let Ok(channel) = SideChannel::open(udp.local_addr().unwrap(), directory) {
             return (channel, udp);
         }
     }
@@ -62,9 +65,9 @@ fn is_closed(stream: &mut TcpStream) {
 
 #[test]
 fn long_frames_arrive_in_order_and_ring() {
-    let (receiver, bell) = open(&[]);
+    let (receiver, bell) = open(&Directory::default());
     let directory = Directory::new(&[receiver.address]);
-    let (mut sender, _) = open(directory.addresses());
+    let (mut sender, _) = open(&directory);
     let place = directory.replicas().next().unwrap();
     for i in 0..5 {
         assert!(sender.send(place, vec![i; 300_000]));
@@ -79,7 +82,7 @@ fn long_frames_arrive_in_order_and_ring() {
 /// H1: what is too long, empty, or fits a datagram ends its connection and no other.
 #[test]
 fn h1_a_frame_of_a_wrong_length_ends_its_connection_and_no_other() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let mut good = TcpStream::connect(receiver.address).unwrap();
     for len in [u32::MAX, 0, u32::try_from(PACKED_BYTES_MAX).unwrap()] {
         let mut bad = TcpStream::connect(receiver.address).unwrap();
@@ -93,7 +96,7 @@ fn h1_a_frame_of_a_wrong_length_ends_its_connection_and_no_other() {
 /// H1: the owner is rung for once, not for each frame.
 #[test]
 fn h1_a_queue_that_is_not_empty_rings_no_more() {
-    let (receiver, bell) = open(&[]);
+    let (receiver, bell) = open(&Directory::default());
     let mut peer = TcpStream::connect(receiver.address).unwrap();
     peer.write_all(&frame(0, SHORT)).unwrap();
     assert_eq!(bell.recv(&mut [0; 8]).unwrap(), 0);
@@ -108,7 +111,7 @@ fn h1_a_queue_that_is_not_empty_rings_no_more() {
 /// H1: connections that bring nothing keep nobody out, and a frame has to be whole in time.
 #[test]
 fn h1_half_open_connections_keep_nobody_out() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let mut known = TcpStream::connect(receiver.address).unwrap();
     known.write_all(&frame(1, SHORT)).unwrap();
     assert_eq!(wait_for(&receiver, Some(R1)), vec![1; SHORT]);
@@ -132,7 +135,7 @@ fn h1_half_open_connections_keep_nobody_out() {
 /// H1: who has brought no authentic frame may bring one and no more, and holds one frame's memory.
 #[test]
 fn h1_a_stranger_brings_one_frame() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let mut strangers: Vec<TcpStream> =
         (0..STRANGERS_MAX).map(|_| TcpStream::connect(receiver.address).unwrap()).collect();
     for stranger in &mut strangers {
@@ -150,7 +153,7 @@ fn h1_a_stranger_brings_one_frame() {
 /// H1: frames that nobody takes are bounded in bytes for each connection, and a connection is one of few.
 #[test]
 fn h1_frames_that_wait_are_bounded() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let mut peers: Vec<TcpStream> =
         (0..PEER_MAX).map(|_| TcpStream::connect(receiver.address).unwrap()).collect();
     for peer in &mut peers {
@@ -178,7 +181,7 @@ fn h1_frames_that_wait_are_bounded() {
 /// L37, SR-1: what a client sends that has enough here waits, soon at its own end. What others send does not.
 #[test]
 fn l37_what_a_client_with_enough_sends_waits() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let client = Principal::Client(ClientId::new(1, 0));
     let [mut full, mut other] = [client, R1].map(|by| {
         let mut peer = TcpStream::connect(receiver.address).unwrap();
@@ -199,9 +202,9 @@ fn l37_what_a_client_with_enough_sends_waits() {
 /// A receiver that was away costs the frames of that time and no more; nobody waits for it.
 #[test]
 fn a_receiver_that_comes_back_gets_the_next_frame() {
-    let (receiver, _bell) = open(&[]);
+    let (receiver, _bell) = open(&Directory::default());
     let directory = Directory::new(&[receiver.address]);
-    let (mut sender, _) = open(directory.addresses());
+    let (mut sender, _) = open(&directory);
     let place = directory.replicas().next().unwrap();
     let address = receiver.address;
     assert!(sender.send(place, vec![1; SHORT]));
@@ -209,7 +212,7 @@ fn a_receiver_that_comes_back_gets_the_next_frame() {
     drop(receiver);
     let mut again = None;
     until(|| {
-        again = SideChannel::open(address, &[]).ok();
+        again = SideChannel::open(address, &Directory::default()).ok();
         again.is_some()
     });
     let again = again.unwrap();
@@ -226,8 +229,34 @@ fn frames_for_a_place_are_bounded() {
     // Nobody accepts there, and connecting takes its time.
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let directory = Directory::new(&[nowhere.local_addr().unwrap()]);
-    let (mut sender, _) = open(directory.addresses());
+    let (mut sender, _) = open(&directory);
     let place = directory.replicas().next().unwrap();
     let taken = (0..100).filter(|_| sender.send(place, vec![0; 1 << 20])).count();
-    assert!((OUTGOING_MAX..100).contains(&taken), "{taken}");
+    assert!((64..100).contains(&taken), "{taken}");
+}
+
+/// L102: clients that do not read take a bounded part of the memory. Another client and the replicas still get their frames.
+#[test]
+fn l102_clients_that_do_not_read_leave_room_for_others() {
+    let (replica, client) = (open(&Directory::default()).0, open(&Directory::default()).0);
+    let mut directory = Directory::new(&[replica.address]);
+    let of = |number| Principal::Client(ClientId::new(number, 0));
+    let deaf: Vec<TcpListener> = (0..20).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    for (number, listener) in (0..).zip(&deaf) {
+        directory.add_client(of(number), listener.local_addr().unwrap());
+    }
+    directory.add_client(of(20), client.address);
+    let (mut sender, _) = open(&directory);
+    for _ in 0..64 {
+        for number in 0..20 {
+            let _ = sender.send(directory.find(of(number)).unwrap(), vec![0; 1 << 20]);
+        }
+    }
+    assert!(sender.outgoing.waiting_for_clients() <= WAITING_MAX);
+    assert!(sender.send(directory.find(of(20)).unwrap(), vec![1; 1 << 20]));
+    assert_eq!(wait_for(&client, Some(R1)), vec![1; 1 << 20]);
+    assert!(sender.send(directory.replicas().next().unwrap(), vec![2; 1 << 20]));
+    assert_eq!(wait_for(&replica, Some(R1)), vec![2; 1 << 20]);
+    drop(deaf);
+    until(|| sender.outgoing.waiting_for_clients() == 0);
 }

@@ -155,7 +155,7 @@ fn it_holds_what_a_map_holds_in_less_memory() {
                     pair.image(|pair| pair.replace(page, Some(vec![7; BYTES])));
                 }
                 16 => {
-                    (0..20).for_each(|_| pair.store.relax());
+                    (0..20).for_each(|_| pair.store.relax(&|_| false));
                     let Pages { in_memory, dirty, .. } = pair.store.pages();
                     assert!(in_memory <= LIMIT.max(dirty), "{in_memory} in memory, {dirty} of them dirty");
                 }
@@ -229,7 +229,7 @@ fn a_walk_over_everything_leaves_what_is_used() {
         pair.replace(page, Some(vec![5; BYTES]));
     }
     pair.image(|_| {});
-    (0..50).for_each(|_| pair.store.relax());
+    (0..50).for_each(|_| pair.store.relax(&|_| false));
     let before = |pair: &Pair| pair.store.pages().reads;
     let mut hot_reads = 0;
     for page in 10..400 {
@@ -238,7 +238,7 @@ fn a_walk_over_everything_leaves_what_is_used() {
         (0..4).for_each(|hot| pair.check(hot, true));
         (0..4).for_each(|hot| pair.check(hot, true));
         hot_reads += before(&pair) - reads;
-        pair.store.relax();
+        pair.store.relax(&|_| false);
     }
     assert!(hot_reads <= 8, "{hot_reads} reads of four pages that are used all the time");
 }
