@@ -266,8 +266,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     pub fn flush(&mut self, now: Now, transport: &mut impl Transport, watch: &mut impl Observer<S, P>) {
         self.end_burst(now, watch);
         self.send_out(transport);
-        // A batch that waited until everything was sent is not kept waiting by the input of the next burst (L100). At most one
-        // slow batch is executed between two looks at the input.
+        // The next burst does not keep a batch waiting (L100). At most one slow batch runs between two looks at the input.
         if self.is_slow && !self.is_slow_now && self.is_batch_first() && self.can_run() {
             self.run_tasks(now, watch);
             self.send_out(transport);
@@ -275,8 +274,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.is_slow_now = false;
     }
 
-    /// Ends a burst: what has come together goes into one batch (PR-2). For worlds that cannot lend out their transport
-    /// and their observer at once; the others [flush](Self::flush).
+    /// Ends a burst (PR-2), for worlds that cannot lend out their transport and their observer at once.
     #[inline]
     pub fn end_burst(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         if self.ahead.is_some() {

@@ -37,6 +37,8 @@ mod perform;
 mod store;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transaction_tests;
 
 pub use all::{All, CHECKS_MAX, MARK_BYTES};
 pub use asked::Asked;

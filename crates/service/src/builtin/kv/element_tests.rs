@@ -9,14 +9,14 @@ use super::*;
 use crate::testing::{Bench, Xorshift};
 
 /// The encoding of an operation with these names.
-fn names(verb: Verb, kind: Container, key: &[u8], number: i64, names: &[&[u8]]) -> Vec<u8> {
+pub(super) fn names(verb: Verb, kind: Container, key: &[u8], number: i64, names: &[&[u8]]) -> Vec<u8> {
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     Elements { verb, kind, key, number, items: Items::keys(names, &mut buffer) }.encode(&mut out);
     out
 }
 
 /// The same with pairs, of a hash.
-fn pairs(verb: Verb, key: &[u8], number: i64, items: &[&[u8]]) -> Vec<u8> {
+pub(super) fn pairs(verb: Verb, key: &[u8], number: i64, items: &[&[u8]]) -> Vec<u8> {
     let (mut buffer, mut out) = (Vec::new(), Vec::new());
     let items = Items::pairs(items, &mut buffer);
     Elements { verb, kind: Container::Hash, key, number, items }.encode(&mut out);
@@ -396,87 +396,6 @@ fn l47_expired_sets_go_a_few_at_a_time() {
     let mut clear = Vec::new();
     Further::ClearOne.encode(&mut clear);
     assert_eq!(perform_at(b, 1, false, &clear), [0]);
-}
-
-/// L75: a RENAME or COPY to a key that is too long fails, and a transaction continues after it. The hash, set or list
-/// stays, and no element without a key is left.
-#[test]
-fn l75_a_rename_that_fails_in_a_transaction_loses_nothing() {
-    for kind in [Container::Hash, Container::Set, Container::List] {
-        for remove in [false, true] {
-            let b = &mut Bench::new(4000);
-            let add = match kind {
-                Container::Hash => pairs(Verb::Put, b"key", 0, &[b"name", b"value"]),
-                Container::Set => names(Verb::Add, kind, b"key", 0, &[b"name"]),
-                Container::List => super::list_tests::call(ListVerb::PushLeft, b"key", 0, &[b"name"]),
-            };
-            perform_at(b, 1, false, &add);
-            let before = b.content();
-            let to = alloc::vec![b'x'; 2000];
-            let (mut copy, mut all) = (Vec::new(), Vec::new());
-            Further::Copy { from: b"key", to: &to, database: None, replace: true, remove }.encode(&mut copy);
-            Further::All(All::new([], [&copy[..]], &mut Vec::new())).encode(&mut all);
-            let failed = alloc::vec![3, Failure::KeyTooLong as u8];
-            assert_eq!(answers(&perform_at(b, 1, false, &all)), [failed], "{kind:?}");
-            assert!(b.content() == before, "{kind:?}, remove: {remove}");
-        }
-    }
-}
-
-/// In a transaction, an operation that fails by itself has written nothing: the state is as it was.
-#[test]
-fn what_fails_in_a_transaction_has_written_nothing() {
-    let long = alloc::vec![b'x'; 2000];
-    let begin = || {
-        let mut bench = Bench::new(4000);
-        for set in [
-            pairs(Verb::Put, b"hash", 0, &[b"name", b"text"]),
-            names(Verb::Add, Container::Set, b"set", 0, &[b"name"]),
-            super::list_tests::call(ListVerb::PushLeft, b"list", 0, &[b"name"]),
-        ] {
-            perform_at(&mut bench, 1, false, &set);
-        }
-        bench
-    };
-    let keys: [&[u8]; 5] = [b"hash", b"set", b"list", b"none", &long];
-    let mut operations = Vec::new();
-    for key in keys {
-        for other in keys {
-            for verb in Verb::ALL {
-                for kind in [Container::Hash, Container::Set] {
-                    let (mut buffer, mut out) = (Vec::new(), Vec::new());
-                    let items = verb.example(other, &long, &mut buffer);
-                    Elements { verb, kind, key, number: 1, items }.encode(&mut out);
-                    operations.push(out);
-                }
-            }
-            for verb in ListVerb::ALL {
-                let (mut buffer, mut out) = (Vec::new(), Vec::new());
-                let items = verb.example(other, &long, &mut buffer);
-                ListCall { verb, key, number: 1, items }.encode(&mut out);
-                operations.push(out);
-            }
-            for remove in [false, true] {
-                let mut out = Vec::new();
-                Further::Copy { from: key, to: other, database: None, replace: true, remove }
-                    .encode(&mut out);
-                operations.push(out);
-            }
-        }
-    }
-    let mut failed = 0;
-    for operation in &operations {
-        let (mut all, b) = (Vec::new(), &mut begin());
-        let items = [&operation[..]];
-        Further::All(All::new([], items, &mut Vec::new())).encode(&mut all);
-        let before = b.content();
-        let answer = answers(&perform_at(b, 1, false, &all));
-        if answer.len() == 1 && answer[0].first() == Some(&3) {
-            assert!(b.content() == before, "{}: {answer:?}", operation.escape_ascii());
-            failed += 1;
-        }
-    }
-    assert!(failed > 300, "{failed} of {}", operations.len());
 }
 
 /// L80: the patterns of one command, or of a transaction, take a bounded number of steps. The bytes of a class are steps.
