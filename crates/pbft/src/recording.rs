@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -158,7 +158,10 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u8(10);
             w.u64(seq.0);
         }
-        Input::Unreadable => w.u8(11),
+        Input::Unreadable { executed } => {
+            w.u8(11);
+            w.u64(executed.0);
+        }
         Input::BurstEnd => w.u8(12),
         Input::Replied { seq, reply } => {
             w.u8(13);
@@ -336,7 +339,7 @@ impl Scratch {
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),
-            11 => step(now, &Input::Unreadable),
+            11 => step(now, &Input::Unreadable { executed: SeqNum(r.u64()?) }),
             12 => step(now, &Input::BurstEnd),
             13 => {
                 let (seq, reply) = (SeqNum(r.u64()?), decode_reply(&mut r)?);

@@ -193,7 +193,7 @@ impl Replica {
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),
-            Input::Unreadable => self.on_unreadable(now, out),
+            Input::Unreadable { executed } => self.on_unreadable(now, executed, out),
             Input::BurstEnd => self.on_burst_end(now, out),
         }
         let records_wait = !self.promises.is_durable(self.promises.last());

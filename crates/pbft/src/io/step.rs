@@ -184,7 +184,10 @@ pub enum Input<'a> {
     },
     /// The next batch needs a page that cannot be read, and no other replica has given it so far. Nothing is executed
     /// before it comes, or the state is fetched. Or a part of the state that is fetched is given by nobody.
-    Unreadable,
+    Unreadable {
+        /// The last batch that the executor has executed: results may still be on their way.
+        executed: SeqNum,
+    },
     /// All input that was waiting has been taken. Comes before the driver sends anything or waits, while
     /// `Replica::owes_proposal` (PR-2).
     BurstEnd,

@@ -184,6 +184,7 @@ impl Replica {
         if !tentative {
             self.settle(now, out);
         }
+        self.stop_if_reached();
         self.propose(); // no batch may be in progress any more
         self.watch_recoveries(now, out);
         self.try_execute(now, out);

@@ -79,8 +79,8 @@ impl Replica {
     /// was given waits for that page, so a checkpoint within it is above the state (ST-8). Or nobody gives a part of the
     /// target: then another certified checkpoint is, if there is one (ST-4).
     #[cold]
-    pub(super) fn on_unreadable(&mut self, now: Now, out: &mut Actions) {
-        let executed = self.exec.executed();
+    pub(super) fn on_unreadable(&mut self, now: Now, executed: SeqNum, out: &mut Actions) {
+        let executed = self.exec.executed().max(executed);
         if let Some(target) = self.target.get()
             && mutant!(M177, !self.target.is_repairing(), false)
         {
@@ -94,6 +94,17 @@ impl Replica {
         let goal = certified.max(self.target.goal_above(executed));
         if let Some(goal) = goal.filter(|_| mutant!(M155, !self.target.is_active(), false)) {
             self.fetch(now, goal, false, out);
+        }
+    }
+
+    /// The page that could not be read has come before the fetch of a later state began, and execution has reached that
+    /// state: it is not fetched (ST-8, L66).
+    pub(super) fn stop_if_reached(&mut self) {
+        let executed = self.exec.executed();
+        if !self.target.is_repairing()
+            && let Some(target) = self.target.get().filter(|(seq, _)| *seq <= executed)
+        {
+            self.target.reach(target);
         }
     }
 

@@ -240,7 +240,7 @@ fn ro_4_an_early_reply_is_a_floor_of_a_state_that_is_fetched() {
     for from in [R2, R3] {
         desk.checkpoint(from, 4, root(SeqNum(4)), false);
     }
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     desk.fetched(4);
     assert!(!read(&mut desk, 1, 1), "a read below batch 6");
     assert_eq!(desk.replica.state().read_floor, SeqNum(6));

@@ -315,14 +315,42 @@ fn d3_a_state_with_a_page_that_nobody_has_is_replaced_by_a_later_one() {
     }
     desk.pass(300);
     assert!(fetches(&desk).is_empty(), "batches that were handed over are not overtaken");
-    desk.input(Input::Unreadable);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert_eq!(fetches(&desk), [4]);
     desk.forget();
     desk.fetched(4);
     desk.end_executions();
     assert_eq!(desk.executed(), [(5, false), (6, false)]);
     assert_eq!(desk.replica.state().executed, SeqNum(6));
+}
+
+/// L66, ST-8: such a checkpoint is not fetched any more when the page has come and the batches up to it are executed. Of
+/// the checkpoints that could be fetched, none is behind what the executor has executed already.
+#[test]
+fn l66_a_checkpoint_that_execution_has_reached_is_not_fetched() {
+    let mut desk = Desk::new(R1);
+    ordered_to(&mut desk, 2);
+    desk.hold_executions();
+    desk.roots_wait = true;
+    for n in 3..=6 {
+        desk.order(n, c(0), n, b"x");
+    }
+    for from in [R0, R2] {
+        desk.checkpoint(from, 4, root(SeqNum(4)), false);
+    }
+    desk.input(Input::Unreadable { executed: SeqNum(5) });
+    assert!(fetches(&desk).is_empty(), "the executor is past it");
+    desk.input(Input::Unreadable { executed: SeqNum(2) });
+    assert_eq!(fetches(&desk), [4]);
+    desk.forget();
+    desk.end_executions();
+    for n in 7..=8 {
+        desk.order(n, c(0), n, b"x");
+    }
+    desk.end_executions();
+    assert_eq!(desk.replica.state().executed, SeqNum(8));
+    assert!(fetches(&desk).is_empty());
 }
 
 /// D9, ST-8: the checkpoint that replaces such a state is replaced itself when the others have a later one, and may have
@@ -340,7 +368,7 @@ fn d9_a_state_that_replaces_another_is_replaced_by_a_later_one() {
         desk.checkpoint(from, 4, root(SeqNum(4)), false);
     }
     desk.pass(300);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert_eq!(fetches(&desk), [4]);
     for from in [R0, R2] {
         desk.checkpoint(from, 8, root(SeqNum(8)), true);
@@ -367,16 +395,16 @@ fn l50_a_target_that_nobody_gives_is_left_for_another() {
     }
     desk.pass(300);
     assert_eq!(fetches(&desk), [8]);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert_eq!(fetches(&desk), [8, 4]);
     for from in [R2, R3] {
         desk.checkpoint(from, 8, root(SeqNum(8)), true);
     }
     desk.pass(300);
     assert_eq!(fetches(&desk), [8, 4], "that one has stalled");
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert_eq!(fetches(&desk), [8, 4, 8]);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     desk.fetched(4);
     assert_eq!(desk.replica.state().executed, SeqNum(4));
     desk.pass(300);
@@ -392,7 +420,7 @@ fn a_target_that_nobody_gives_stays_without_another() {
         desk.checkpoint(from, 8, root(SeqNum(8)), false);
     }
     desk.pass(300);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert_eq!(fetches(&desk), [8]);
 }
 
@@ -401,8 +429,8 @@ fn a_target_that_nobody_gives_stays_without_another() {
 fn a_page_that_nobody_has_is_waited_for_without_a_later_state() {
     let mut desk = Desk::new(R1);
     ordered_to(&mut desk, 4);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     desk.checkpoint(R0, 8, root(SeqNum(8)), false);
-    desk.input(Input::Unreadable);
+    desk.input(Input::Unreadable { executed: SeqNum(0) });
     assert!(fetches(&desk).is_empty());
 }

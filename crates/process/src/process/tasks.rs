@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use quorate_pbft::Now;
 use quorate_pbft::step::{CachedReply, Input, ReadResult, SignatureCheck, Ticket};
 use quorate_service::parallel::{Done, Early};
-use quorate_service::{PageFault, Service, Task, Unanswered};
+use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
 use quorate_wire::life::Lives;
 use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
@@ -134,7 +134,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     }
                 }
                 Task::Check(_) => self.run(now, task, watch),
-                Task::Fetch { .. } => {
+                Task::Fetch { seq, check, .. } => {
+                    if is_past(&self.executor, seq, check) {
+                        continue;
+                    }
                     self.queue.owe(ahead.drain(&mut self.executor));
                     self.run(now, task, watch);
                 }
@@ -334,6 +337,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.admit_clients(true);
                 watch.discarded(stable, &self.executor);
             }
+            Task::Fetch { seq, check, .. } if is_past(&self.executor, seq, check) => {}
             Task::Fetch { seq, root, check } => {
                 // The state is replaced: agreement gets no results of it any more.
                 self.queue.owe(self.late.drain().map(Unanswered::Read));
@@ -479,4 +483,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.step_core(now, input, &[], watch);
         }
     }
+}
+
+/// Says whether a checkpoint that is to be fetched has been reached by executing since the replica decided: the page that
+/// could not be read has come. The replica sees that by the results (L66).
+fn is_past<S: Service, P: Store>(executor: &Executor<S, P>, seq: SeqNum, check: bool) -> bool {
+    !check && !executor.is_fetching() && seq <= executor.last_executed()
 }

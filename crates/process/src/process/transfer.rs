@@ -26,9 +26,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         let runs = self.executor.is_fetching();
         self.transfer_meter.aim(seq, runs, now.mono_ns, self.state_pages());
         self.installing = None;
-        // What could not be read may have come since the replica decided, and batches may have been executed. If they go
-        // beyond the target, it is a way back, as a repair is (ST-8).
-        let check = check || seq < self.executor.last_executed();
         let mut steps = core::mem::take(&mut self.steps);
         steps.clear();
         self.executor.fetch(now.mono_ns, seq, root, check, &self.peers, &mut steps);
@@ -82,7 +79,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                     self.install(now, watch);
                 }
                 Step::PageMissing { .. } | Step::Stalled => {
-                    self.step_core(now, Input::Unreadable, &[], watch);
+                    let executed = self.executor.last_executed();
+                    self.step_core(now, Input::Unreadable { executed }, &[], watch);
                 }
                 Step::Installed { seq, root } => {
                     self.transfer_meter.end(*seq, now.mono_ns, self.state_pages());

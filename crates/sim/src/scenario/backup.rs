@@ -312,7 +312,7 @@ pub const SCENARIOS: &[Scenario] = &[
             let domains = setup.config.domains();
             setup.lying_backups(move || ForgedTree::new(domains.clone()))
         })
-        .play(|stage| (0..3).try_for_each(|_| fetch_state(stage))),
+        .play(|stage| (0..8).try_for_each(|_| fetch_state(stage))),
     Scenario::new("k14_status_flood", &["K14"], "STATUS messages that request every message, five hundred a second")
         .expects(&[Expect::Reject(Reject::TooSoon), Expect::Heard(Kind::Status)])
         .views_max(|_| 0)

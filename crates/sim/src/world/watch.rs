@@ -398,7 +398,7 @@ fn hash_input(hash: &mut TraceHash, host: u16, now: Now, input: &Input<'_>) {
         }
         Input::Durable(lsn) => note(Tag::Durable, &[lsn.0], &[]),
         Input::Kept { seq } => note(Tag::Kept, &[seq.0], &[]),
-        Input::Unreadable => note(Tag::Unreadable, &[], &[]),
+        Input::Unreadable { executed } => note(Tag::Unreadable, &[executed.0], &[]),
         Input::Replied { seq, reply } => {
             note(Tag::Replied, &[seq.0, reply.client.0, reply.timestamp.0], &reply.digest.0);
         }
