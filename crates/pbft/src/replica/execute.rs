@@ -190,6 +190,17 @@ impl Replica {
         self.try_execute(now, out);
     }
 
+    /// The page that could not be read has come before the fetch of a later state began, and execution has reached that
+    /// state: it is not fetched (ST-8, L66).
+    fn stop_if_reached(&mut self) {
+        let executed = self.exec.executed();
+        if !self.target.is_repairing()
+            && let Some(target) = self.target.get().filter(|(seq, _)| *seq <= executed)
+        {
+            self.target.reach(target);
+        }
+    }
+
     /// A request of a committed batch has run, and its result is certain: the reply need not wait for the others of the
     /// batch (PX-C).
     pub(super) fn on_replied(&mut self, seq: SeqNum, reply: &Executed<'_>, out: &mut Actions) {

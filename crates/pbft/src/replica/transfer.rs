@@ -97,17 +97,6 @@ impl Replica {
         }
     }
 
-    /// The page that could not be read has come before the fetch of a later state began, and execution has reached that
-    /// state: it is not fetched (ST-8, L66).
-    pub(super) fn stop_if_reached(&mut self) {
-        let executed = self.exec.executed();
-        if !self.target.is_repairing()
-            && let Some(target) = self.target.get().filter(|(seq, _)| *seq <= executed)
-        {
-            self.target.reach(target);
-        }
-    }
-
     fn fetch(&mut self, now: Now, (seq, root): (SeqNum, Digest), check: bool, out: &mut Actions) {
         self.undo_tentative(out);
         let repairing = check || self.target.is_repairing();

@@ -71,7 +71,9 @@ impl FallBack {
                 let facts = world.checkers.facts(ahead);
                 if facts.normal && facts.view == view && may_restart(world, ahead) {
                     restart(world, ahead);
-                    others(world, ahead).into_iter().for_each(|h| world.set_disk(h, STILL));
+                    for h in others(world, ahead) {
+                        world.set_disk(h, STILL);
+                    }
                     Some(Step::LosePower(ahead, ViewNum(view.0 + 2)))
                 } else {
                     Some(self.step).filter(|_| now < self.until)
