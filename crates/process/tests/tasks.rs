@@ -375,6 +375,28 @@ fn l66_batches_are_executed_before_a_fetch_begins() {
     }
 }
 
+/// L66: a fetch drops the batches before it, because the state replaces them. If it is not needed any more, it drops none.
+#[test]
+fn l66_a_fetch_that_is_not_needed_drops_no_batches() {
+    let mut bench = Bench::new(Execution::Inline);
+    let root = bench.process.executor().checkpoints().next().unwrap().1;
+    // Each batch is slow, so the next one waits for a turn.
+    bench.watch.1 = 2 * MS;
+    for seq in 1..4 {
+        bench.order(seq);
+    }
+    bench.ask(Action::Fetch { seq: SeqNum(1), root, check: false });
+    for _ in 0..9 {
+        bench.pass(MS);
+        bench.event(Event::Datagram { source: Source::UNKNOWN, bytes: b"?" });
+    }
+    bench.order(4);
+    for _ in 0..9 {
+        bench.pass(MS);
+    }
+    assert_eq!(bench.inputs(), ["executed 1", "executed 2", "executed 3", "executed 4"]);
+}
+
 /// D8: a page with a cached reply cannot be read, and no batch needs it. It is brought all the same.
 #[test]
 fn d8_a_page_is_brought_for_a_cached_reply() {

@@ -111,12 +111,15 @@ impl Repair {
         *count += items.len();
         let rest = items.last().and_then(|last| after(last.object)).filter(|_| more);
         // A peer that lists more objects than a server can have is not heard to the end.
-        if let Some(object) = rest.filter(|_| *count <= self.settings.limits.objects) {
+        let is_endless = *count > self.settings.limits.objects;
+        if let Some(object) = rest.filter(|_| !is_endless) {
             *next = object;
             out.send(peer, object, Body::Pull);
         } else {
             self.asking.remove(&peer);
-            self.heard.insert(peer);
+            if !is_endless {
+                self.heard.insert(peer);
+            }
         }
         items.iter().filter(|item| item.object != ACCESS).cloned().collect()
     }

@@ -318,6 +318,105 @@ fn q8_a_reader_leaves_room_for_writers() {
     assert_eq!(server.objects(), 4);
 }
 
+/// Returns how often this timer was set.
+fn timers(actions: &[Action], wanted: quorate_quorum::Timer) -> usize {
+    let set = |action: &&Action| matches!(action, Action::SetTimer { timer, .. } if *timer == wanted);
+    actions.iter().filter(set).count()
+}
+
+/// A STORE of a client's first version.
+fn first_store(client: ClientId, number: u64) -> Body {
+    let value: Value = number.to_le_bytes().as_slice().into();
+    let version = Version { val: 1, client, digest: value_digest(&value) };
+    let op = Op { incarnation: 1, number, phase: 2 };
+    Body::Store { op, version, value, proof: Proof::default(), write_back: false }
+}
+
+/// Q8, Q13: the objects of a client are counted in all its lanes together. The timer that ends leases is not set again by
+/// each READ: then none would end as long as anybody reads.
+#[test]
+fn q13_leases_end_while_others_read() {
+    let (mut server, cluster) = server(Protocol::MinimalC);
+    let object = |number: u64| ObjectId::new(b"", &number.to_le_bytes());
+    let read = || Body::Read { rid: Rid { incarnation: 1, counter: 1 }, attempt: 0 };
+    let mut set = 0;
+    for number in 0..10_000 {
+        let reader = ClientId::new(2, u16::try_from(number % 50).unwrap());
+        let actions = ask(&mut server, &cluster, reader.into(), object(number), read());
+        set += timers(&actions, quorate_quorum::Timer::Leases);
+    }
+    assert_eq!((server.objects(), set), (4096, 1));
+    let mut out = Out::default();
+    server.step(1 << 50, Input::Timer(quorate_quorum::Timer::Leases), &mut cluster.keys(0), &mut out);
+    assert_eq!((server.objects(), timers(&out.actions, quorate_quorum::Timer::Leases)), (0, 0));
+    let actions = ask(&mut server, &cluster, ClientId::new(3, 0).into(), object(0), read());
+    assert_eq!(timers(&actions, quorate_quorum::Timer::Leases), 1);
+}
+
+/// Q10: a client sends RCs in many lanes, of reads that it never began. Others can read all the same.
+#[test]
+fn q10_one_client_leaves_room_for_other_readers() {
+    let (mut server, cluster) = server(Protocol::MinimalC);
+    let writer = ClientId::new(1, 0);
+    ask(&mut server, &cluster, writer.into(), OBJECT, first_store(writer, 1));
+    let rid = Rid { incarnation: 1, counter: 1 };
+    for lane in 0..100 {
+        ask(&mut server, &cluster, ClientId::new(9, lane).into(), OBJECT, Body::Rc { rid });
+    }
+    let read = Body::Read { rid, attempt: 0 };
+    assert!(answers(&ask(&mut server, &cluster, ClientId::new(2, 0).into(), OBJECT, read)) > 0);
+}
+
+/// Q11: what shows that nothing was written makes no object.
+#[test]
+fn q11_nobody_fills_a_server_with_objects_that_nobody_wrote() {
+    let (mut server, cluster) = server(Protocol::BftBc(Variant::Base));
+    let client = Principal::Client(ClientId::new(9, 0));
+    let genesis = WriteCert { version: Version::GENESIS, signatures: [].into() };
+    for number in 0..10_u8 {
+        let object = ObjectId([number; 32]);
+        let op = Op { incarnation: 1, number: 1, phase: 2 };
+        let write = Body::Write { op, value: b"".as_slice().into(), pcert: PrepareCert::genesis() };
+        ask(&mut server, &cluster, client, object, write);
+        ask(&mut server, &cluster, client, object, Body::Complete { wcert: genesis.clone() });
+    }
+    assert_eq!(server.objects(), 0);
+}
+
+/// Q9: a peer that lists more objects than a server can have has not sent all that this server promised.
+#[test]
+fn q9_a_list_that_is_cut_off_repairs_nothing() {
+    for protocol in [Protocol::MinimalC, Protocol::MinimalF] {
+        let (_, cluster) = server(protocol);
+        let lost = quorate_quorum::Past::Lost;
+        let mut server = quorate_quorum::server(ReplicaId(0), Arc::new(cluster.settings.clone()), lost);
+        server.step(0, Input::Start, &mut cluster.keys(0), &mut Out::default());
+        let (version, value): (_, Value) = (Version::GENESIS, b"".as_slice().into());
+        let proof = Proof::default();
+        let copy = |number: u8| Copy {
+            object: ObjectId([number; 32]),
+            version,
+            value: Arc::clone(&value),
+            proof: proof.clone(),
+            pcert: None,
+            wcert: None,
+        };
+        let items: Vec<_> = (1..=5).map(copy).collect();
+        for peer in 1..4 {
+            let copies = Body::Copies { items: items.clone().into(), more: true };
+            ask(&mut server, &cluster, ReplicaId(peer).into(), ObjectId([0; 32]), copies);
+        }
+        assert!(!server.is_repaired(), "{}", protocol.name());
+        // What nobody has written is not in a list.
+        let reader = Principal::Client(ClientId::new(2, 0));
+        let rid = Rid { incarnation: 1, counter: 1 };
+        ask(&mut server, &cluster, reader, OBJECT, Body::Read { rid, attempt: 0 });
+        let listed = ask(&mut server, &cluster, ReplicaId(1).into(), ObjectId([0; 32]), Body::Pull);
+        let is_empty = |action: &Action| matches!(action, Action::Send { message, .. } if matches!(&message.body, Body::Copies { items, .. } if items.is_empty()));
+        assert!(listed.iter().any(is_empty), "{}", protocol.name());
+    }
+}
+
 /// A server is no client: it can neither store nor write back nor listen (§2.1, §4).
 #[test]
 fn a_server_is_no_client() {

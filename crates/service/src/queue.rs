@@ -121,6 +121,17 @@ impl<C> Queue<C> {
         if self.is_parked { None } else { self.tasks.pop_front() }
     }
 
+    /// Forgets fetches of states up to this batch: since they were put here, execution has reached them (L66). A task that was
+    /// parked is tried again.
+    #[cold]
+    pub fn forget_past(&mut self, executed: SeqNum) {
+        let count = self.tasks.len();
+        let is_past =
+            |task: &Task<C>| matches!(task, Task::Fetch { seq, check: false, .. } if *seq <= executed);
+        self.tasks.retain(|task| !is_past(task));
+        self.is_parked &= self.tasks.len() == count;
+    }
+
     /// Takes the first task that can be done while the others wait: a check; or a fetch, which drops the tasks before it.
     #[cold]
     pub fn take_ahead(&mut self) -> Option<Task<C>> {

@@ -115,6 +115,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 let has_place = |client| directory.find(Principal::from(client)).is_some();
                 self.collector.take_all(from, *collected, has_place);
             }
+            // It would lead to more records. It comes again.
+            (_, Message::PrePrepare(_)) if self.disk.is_behind() => {
+                *self.counters.rejected.entry("disk-behind").or_default() += 1;
+            }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe, watch),
             _ => self.feed(now, Input::Message(verified), frame, watch),
         }

@@ -17,12 +17,13 @@ use alloc::sync::Arc;
 use quorate_pbft::Now;
 use quorate_pbft::step::{CachedReply, Input, ReadResult, SignatureCheck, Ticket};
 use quorate_service::parallel::{Done, Early};
-use quorate_service::{Executor, PageFault, Service, Task, Unanswered};
+use quorate_service::{PageFault, Service, Task, Unanswered};
 use quorate_wire::life::Lives;
 use quorate_wire::reply::{Reply, ReplyOutcome};
 use quorate_wire::{Batch, Body, ClientId, Digest, ReplicaId, Replies, SeqNum};
 
 use super::Process;
+use super::transfer::{is_past, take_ahead};
 use crate::ahead::{Ahead, SettledBatch};
 use crate::core::Core;
 use crate::observer::{Observer, Part};
@@ -117,8 +118,11 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     fn take_tasks(&mut self, now: Now, watch: &mut impl Observer<S, P>) -> bool {
         let mut is_new = false;
         while let Some(ahead) = &mut self.ahead
-            && let Some(task) =
-                if self.queue.is_parked() { self.queue.take_ahead() } else { self.queue.take() }
+            && let Some(task) = if self.queue.is_parked() {
+                take_ahead(&mut self.queue, &self.executor)
+            } else {
+                self.queue.take()
+            }
         {
             is_new = true;
             match task {
@@ -250,7 +254,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             return None;
         }
         let waits = self.must_send_first() && self.is_batch_first() || self.waits_for_pages();
-        if waits { self.queue.take_ahead() } else { self.queue.take() }
+        if waits { take_ahead(&mut self.queue, &self.executor) } else { self.queue.take() }
     }
 
     /// Returns whether the next task needs some time, where tasks are deferred. It has begun then.
@@ -483,10 +487,4 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.step_core(now, input, &[], watch);
         }
     }
-}
-
-/// Says whether a checkpoint that is to be fetched has been reached by executing since the replica decided: the page that
-/// could not be read has come. The replica sees that by the results (L66).
-fn is_past<S: Service, P: Store>(executor: &Executor<S, P>, seq: SeqNum, check: bool) -> bool {
-    !check && !executor.is_fetching() && seq <= executor.last_executed()
 }

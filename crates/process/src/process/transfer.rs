@@ -3,7 +3,7 @@
 use quorate_pbft::Now;
 use quorate_pbft::step::{Form, Input, Lsn, Recipient};
 use quorate_service::transfer::Refusal;
-use quorate_service::{Executor, Service, Step, Steps};
+use quorate_service::{Executor, Queue, Service, Step, Steps, Task};
 use quorate_wire::codec::Writer;
 use quorate_wire::{Digest, Kind, ReplicaId, SeqNum};
 
@@ -118,4 +118,23 @@ fn refusal(why: Refusal) -> &'static str {
         Refusal::TooMany => "transfer-too-many",
         Refusal::NotHeld => "transfer-not-held",
     }
+}
+
+/// Takes a task that can be done while the others wait. A fetch drops those before it, so first it is seen whether it is
+/// still needed.
+#[cold]
+pub(super) fn take_ahead<S: Service, P: Store, C>(
+    queue: &mut Queue<C>,
+    executor: &Executor<S, P>,
+) -> Option<Task<C>> {
+    if !executor.is_fetching() {
+        queue.forget_past(executor.last_executed());
+    }
+    queue.take_ahead()
+}
+
+/// Says whether a checkpoint that is to be fetched has been reached by executing since the replica decided: the page that
+/// could not be read has come. The replica sees that by the results (L66).
+pub(super) fn is_past<S: Service, P: Store>(executor: &Executor<S, P>, seq: SeqNum, check: bool) -> bool {
+    !check && !executor.is_fetching() && seq <= executor.last_executed()
 }

@@ -41,11 +41,11 @@ impl Listeners {
         settings: &Settings,
     ) -> Result<(), Reject> {
         let Principal::Client(client) = from else { return Err(Reject::NotExpected) };
-        match self.max_rid.get(&client) {
-            Some(highest) if rid <= *highest && !settings.wrong(Mutant::OldRead) => {
+        match self.max_rid.get(&client).copied() {
+            Some(highest) if rid <= highest && !settings.wrong(Mutant::OldRead) => {
                 return Err(Reject::Stale);
             }
-            None if self.max_rid.len() >= settings.limits.clients => return Err(Reject::Full),
+            None if !self.makes_room(client, settings) => return Err(Reject::Full),
             _ => {}
         }
         self.max_rid.insert(client, rid);
@@ -56,8 +56,7 @@ impl Listeners {
     /// RC: the read is complete.
     pub(crate) fn complete(&mut self, from: Principal, rid: Rid, settings: &Settings) -> Result<(), Reject> {
         let Principal::Client(client) = from else { return Err(Reject::NotExpected) };
-        let known = self.max_rid.contains_key(&client);
-        if !known && self.max_rid.len() >= settings.limits.clients {
+        if !self.max_rid.contains_key(&client) && !self.makes_room(client, settings) {
             return Err(Reject::Full);
         }
         let highest = self.max_rid.entry(client).or_insert(rid);
@@ -66,6 +65,18 @@ impl Listeners {
             self.active.remove(&client);
         }
         Ok(())
+    }
+
+    /// Says whether there is room for another client. One holder of keys has a sixteenth of the table for all its lanes: beyond
+    /// that, one of its own entries goes (Q10).
+    fn makes_room(&mut self, client: ClientId, settings: &Settings) -> bool {
+        let lane = |lane| ClientId::new(client.principal(), lane);
+        let own = || self.max_rid.range(lane(0)..=lane(u16::MAX)).map(|(own, _)| *own);
+        if own().count() >= (settings.limits.clients / 16).max(1) {
+            let Some(idle) = own().find(|own| !self.active.contains_key(own)) else { return false };
+            self.max_rid.remove(&idle);
+        }
+        self.max_rid.len() < settings.limits.clients
     }
 
     /// Returns those that a store of `version` is forwarded to: the ones that registered when the

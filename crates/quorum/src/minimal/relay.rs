@@ -56,6 +56,7 @@ impl Relay {
         if !self.settings.fack || !self.settings.retransmits() || self.settings.wrong(Mutant::RelayOnce) {
             return;
         }
+        let is_first = self.pending.is_empty();
         for peer in peers(self.settings.thresholds, self.me) {
             let larger = self.pending.get(&(object, peer)).is_some_and(|other| other.version > version);
             if !larger {
@@ -63,8 +64,11 @@ impl Relay {
                 self.pending.insert((object, peer), entry);
             }
         }
-        self.wait = self.settings.timing.first;
-        out.timer(Timer::Relays, self.wait);
+        // Otherwise the timer runs: to set it again for each store would repeat nothing as long as stores come (Q12).
+        if is_first {
+            self.wait = self.settings.timing.first;
+            out.timer(Timer::Relays, self.wait);
+        }
     }
 
     /// A peer has this version.
@@ -99,5 +103,39 @@ impl Relay {
     pub(crate) fn crash(&mut self) {
         self.pending.clear();
         self.position = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_wire::ClientId;
+
+    use super::*;
+    use crate::settings::Protocol;
+    use crate::step::Action;
+    use crate::thresholds::Thresholds;
+    use crate::version::value_digest;
+
+    /// Q12: a timer that each store sets again would repeat no relay as long as stores come.
+    #[test]
+    fn q12_relays_are_repeated_under_load() {
+        let settings = Settings::new(Thresholds::tolerating(1).unwrap(), Protocol::MinimalF);
+        let mut relay = Relay::new(ServerId::at(0), Arc::new(settings));
+        let timers =
+            |out: &Out| out.actions.iter().filter(|action| matches!(action, Action::SetTimer { .. })).count();
+        for number in 1..20_u8 {
+            let value: Value = [number].as_slice().into();
+            let digest = value_digest(&value);
+            let version = Version { val: number.into(), client: ClientId::new(1, 0), digest };
+            let mut out = Out::default();
+            relay.broadcast(ObjectId([number; 32]), version, &value, &Proof::default(), &mut out);
+            assert_eq!(timers(&out), usize::from(number == 1), "{number}");
+        }
+        let mut out = Out::default();
+        relay.again(&mut out);
+        assert_eq!(timers(&out), 1);
+        let first =
+            |action: &Action| matches!(action, Action::Send { message, .. } if message.object.0[0] == 1);
+        assert!(out.actions.iter().any(first));
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Server {
     objects: BTreeMap<ObjectId, Object>,
     /// Those that nobody has written.
     unwritten: Unwritten,
+    /// The timer that ends leases runs.
+    ends_leases: bool,
     relay: Relay,
     repair: Repair,
     claims: Claims,
@@ -89,6 +91,7 @@ impl Server {
             access: Access::new(me, Arc::clone(&settings)),
             objects: BTreeMap::new(),
             unwritten: Unwritten::default(),
+            ends_leases: false,
             relay: Relay::new(me, Arc::clone(&settings)),
             repair: Repair::new(me, Arc::clone(&settings), lost),
             claims: Claims::new(me, Arc::clone(&settings)),
@@ -129,6 +132,7 @@ impl Server {
                 self.client_store(from, *op, &store, *write_back, crypto, out);
             }
             Body::Read { rid, attempt } => self.read(now, from, object, *rid, *attempt, crypto, out),
+            Body::Rc { .. } if !self.access.may_read(from, &object) => out.reject(from, Reject::NotAllowed),
             Body::Rc { rid } => {
                 let Some(held) = self.objects.get_mut(&object) else { return };
                 match held.listeners.complete(from, *rid, &self.settings) {
@@ -164,7 +168,7 @@ impl Server {
             },
             Body::Pull => {
                 let Principal::Replica(_) = from else { return out.reject(from, Reject::NotExpected) };
-                let list = self.objects.range(object..);
+                let list = self.objects.range(object..).filter(|(_, held)| !held.version.is_genesis());
                 let list =
                     list.map(|(object, held)| Copy::stored(*object, held.version, &held.value, &held.proof));
                 out.send(from, object, copies(list));
@@ -284,6 +288,10 @@ impl Server {
             }
         }
         for (client, rid) in held.listeners.receivers(version, newer, &self.settings) {
+            // It may have lost the right since it registered (Q13).
+            if !self.access.may_read(client.into(), &object) {
+                continue;
+            }
             let signature = answer_signature(&self.settings, crypto, &object, version);
             let value = Arc::clone(value);
             out.send(client, object, Body::Val { rid, version, value, forwarded: true, signature });
@@ -338,7 +346,8 @@ impl Server {
             self.forget_unwritten(object);
             return out.reject(from, reason);
         }
-        if lease > 0 {
+        // A timer that each READ sets again ends no lease as long as anybody reads (Q13).
+        if lease > 0 && !core::mem::replace(&mut self.ends_leases, true) {
             out.timer(Timer::Leases, self.settings.timing.lease);
         }
         let signature = answer_signature(&self.settings, crypto, &object, version);
@@ -358,6 +367,7 @@ impl Server {
         for object in self.unwritten.list() {
             self.forget_unwritten(object);
         }
+        self.ends_leases = left;
         if left {
             out.timer(Timer::Leases, self.settings.timing.lease);
         }
@@ -418,6 +428,7 @@ impl Process for Server {
         for object in self.unwritten.list() {
             self.forget_unwritten(object);
         }
+        self.ends_leases = false;
         self.relay.crash();
         self.repair.crash();
         self.access.crash();
