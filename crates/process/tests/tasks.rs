@@ -563,7 +563,7 @@ fn px_c_replies_of_a_batch_that_settles_soon_leave_together() {
     assert_eq!(bench.inputs()[3..], ["executed 3"]);
 }
 
-/// A5: of the forged frames in a datagram, one in each replica's name is looked at. A frame in another name is taken, and
+/// A5: of the forged frames in a datagram, one in each replica's name is checked. A frame in another name is taken, and
 /// so is one in the same name in the next datagram.
 #[test]
 fn a5_one_forged_frame_in_a_name_is_looked_at_in_a_datagram() {

@@ -14,7 +14,7 @@ use crate::disk::Pace;
 use crate::rng::{Concern, Rng};
 use crate::world::World;
 
-/// How often it is looked whether the next step is due, and the longest that one is waited for.
+/// The interval at which it checks whether the next step is due, and the longest wait for a step.
 const LOOK_NS: u64 = 2 * MS;
 const STEP_NS: u64 = 600 * MS;
 /// A disk that has written nothing when the power goes.

@@ -15,8 +15,8 @@ pub fn matches(pattern: &[u8], key: &[u8]) -> bool {
     search(pattern, key).0
 }
 
-/// As [`matches()`]. Also returns the steps that it took: one for each byte of the pattern that was looked at. Each byte of
-/// the pattern is looked at no more than once for each byte of the key, and once at the end.
+/// As [`matches()`]. Also returns the number of steps: one for each time that a byte of the pattern was read. Each byte of
+/// the pattern is read at most once for each byte of the key, and once at the end.
 pub(super) fn search(pattern: &[u8], key: &[u8]) -> (bool, u64) {
     let (mut p, mut k) = (0, 0);
     let mut steps = 0;
