@@ -85,27 +85,33 @@ impl Carried {
     }
 }
 
+/// The windows of one generation of session keys: of short frames, and of long ones. Long ones wait for each other, so any number of
+/// short ones may overtake one (Q18).
+type Windows = [Incoming; 2];
+
 /// The two ends of the channel with one key holder.
 #[derive(Debug, Default)]
 struct Channel {
     out: Outgoing,
     /// The windows of the two generations of session keys that may be in use, the newer one first.
-    sessions: [(u32, Incoming); 2],
+    sessions: [(u32, Windows); 2],
 }
 
 impl Channel {
-    /// Says whether a counter is new under the sender's generation `key_id`, whose MAC was right.
-    fn accept(&mut self, key_id: u32, counter: u64) -> bool {
+    /// Says whether the counter of a frame with this length of body is new under the sender's generation `key_id`, whose MAC was
+    /// right.
+    fn accept(&mut self, key_id: u32, counter: u64, len: usize) -> bool {
         let [new, old] = &mut self.sessions;
-        if new.0 == key_id {
-            return new.1.accept(counter);
-        }
-        if old.0 == key_id {
-            return old.1.accept(counter);
-        }
-        // A generation is accepted for seconds after the next, so of three the oldest is over.
-        *old = std::mem::replace(new, (key_id, Incoming::default()));
-        new.1.accept(counter)
+        let [short, long] = if new.0 == key_id {
+            &mut new.1
+        } else if old.0 == key_id {
+            &mut old.1
+        } else {
+            // A generation is accepted for seconds after the next, so of three the oldest is over.
+            *old = std::mem::replace(new, (key_id, Windows::default()));
+            &mut new.1
+        };
+        if len > LONG_ABOVE { long.accept(counter) } else { short.accept(counter) }
     }
 }
 
@@ -207,17 +213,23 @@ impl Link {
     /// Sends a message with the next flush.
     #[inline]
     pub(crate) fn send(&mut self, to: Principal, message: &Message) {
-        self.put(to, message.body.kind(), |counter, body| message.encode(counter, body));
+        let body = &message.body;
+        self.put(to, body.kind(), body.value_bytes(), |counter, body| message.encode(counter, body));
     }
 
     /// Sends a note with the next flush.
     pub(crate) fn note(&mut self, to: Principal, note: &Note) {
-        self.put(to, note.kind(), |counter, body| note.encode(counter, body));
+        self.put(to, note.kind(), note.value_bytes(), |counter, body| note.encode(counter, body));
     }
 
+    /// Sends what `encode` writes, in which values have `value_bytes`. If that has to wait for TCP and finds no space, nothing is
+    /// encoded and hashed: who does not read what it asked for costs little (Q17).
     #[inline]
-    fn put(&mut self, to: Principal, kind: u8, encode: impl FnOnce(u64, &mut Vec<u8>)) {
+    fn put(&mut self, to: Principal, kind: u8, value_bytes: usize, encode: impl FnOnce(u64, &mut Vec<u8>)) {
         let Some(place) = self.directory.find(to) else { return self.carried.refuse("no-address") };
+        if value_bytes > self.above && !self.socket.has_room(place, value_bytes) {
+            return self.carried.refuse("no-room");
+        }
         let counter = self.channels.entry(to.key_holder()).or_default().out.advance();
         self.body.clear();
         encode(counter, &mut self.body);
@@ -312,7 +324,7 @@ impl Opener<'_> {
             };
             by = Some(sender);
             let channel = channels.entry(sender.key_holder()).or_default();
-            if !channel.accept(packet.key_id, packet.counter) {
+            if !channel.accept(packet.key_id, packet.counter, packet.body.len()) {
                 carried.refuse("replayed");
                 continue;
             }
@@ -399,9 +411,48 @@ mod tests {
     #[test]
     fn a_new_generation_has_a_window_of_its_own() {
         let mut channel = Channel::default();
-        assert!(channel.accept(7, 1) && channel.accept(7, 2) && !channel.accept(7, 1));
-        assert!(channel.accept(8, 1), "new keys, new window");
-        assert!(!channel.accept(7, 2) && channel.accept(7, 3), "the one before goes on for a while");
-        assert!(!channel.accept(8, 1) && channel.accept(8, 2));
+        let mut accept = |key_id, counter| channel.accept(key_id, counter, 100);
+        assert!(accept(7, 1) && accept(7, 2) && !accept(7, 1));
+        assert!(accept(8, 1), "new keys, new window");
+        assert!(!accept(7, 2) && accept(7, 3), "the one before goes on for a while");
+        assert!(!accept(8, 1) && accept(8, 2));
+    }
+
+    /// Q18: a long frame is taken however many short ones have overtaken it, and once.
+    #[test]
+    fn q18_short_frames_overtake_a_long_one() {
+        let mut channel = Channel::default();
+        assert!((2..5000).all(|counter| channel.accept(7, counter, LONG_ABOVE)));
+        assert!(channel.accept(7, 1, LONG_ABOVE + 1) && !channel.accept(7, 1, LONG_ABOVE + 1));
+        assert!(!channel.accept(7, 1, LONG_ABOVE), "short ones arrive soon or not at all");
+    }
+
+    /// Q17: a client that does not read its long answers does not make the server hash more of them.
+    #[test]
+    fn q17_a_long_answer_without_room_is_not_made() {
+        let keys = TestKeys::new(1, Cluster::tolerating(1).unwrap(), 1);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (me, client): (Principal, _) = (ReplicaId(0).into(), Principal::Client(ClientId::new(1, 0)));
+        let silent = std::net::TcpListener::bind(any).unwrap();
+        let mut directory = Directory::new(&[silent.local_addr().unwrap(); 4]);
+        directory.add_client(client, silent.local_addr().unwrap());
+        // The port of a datagram socket may be taken for TCP: then another one is tried.
+        let open = |_| {
+            let mut socket = Socket::open(any, &directory).unwrap();
+            socket.open_side_channel_above(&directory, LONG_ABOVE).ok().map(|()| socket)
+        };
+        let socket = (0..20).find_map(open).unwrap();
+        let mut link = Link::new(me, (keys.authenticator(me, 1), socket, directory, None), Carrier::Udp);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while link.carried.refused.is_empty() {
+            let mut is_made = false;
+            link.put(client, 71, 1 << 20, |_, body| {
+                is_made = true;
+                body.resize(1 << 20, 0);
+            });
+            assert_eq!(is_made, link.carried.refused.is_empty());
+            assert!(std::time::Instant::now() < end, "there is always room");
+        }
+        assert_eq!(link.carried.refused.get("no-room"), Some(&1));
     }
 }

@@ -98,6 +98,11 @@ impl Note {
         }
     }
 
+    /// Returns the bytes of the value in it.
+    pub(crate) fn value_bytes(&self) -> usize {
+        if let Self::Fetched(_, _, value) = self { value.len() } else { 0 }
+    }
+
     /// Appends the body of its frame.
     pub fn encode(&self, counter: u64, out: &mut Vec<u8>) {
         let mut to = Writer::new(out);

@@ -13,18 +13,26 @@ pub(crate) const OBJECT_MAX: usize = 1024;
 /// How long a watch lasts: the client asks again every 5 s.
 const LEASE_NS: u64 = 20_000_000_000;
 
-/// The table. Clients are members of the cluster, so it has at most [`CLIENT_MAX`] entries for each of them.
+/// The table. Clients are members of the cluster, so it has at most [`CLIENT_MAX`] entries for each of them: one for each object,
+/// of the lane that asked last. Clients are told apart by their keys, which all lanes share.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    by_object: BTreeMap<ObjectId, BTreeMap<u64, u64>>,
+    by_object: BTreeMap<ObjectId, BTreeMap<u64, Watch>>,
     by_client: BTreeMap<u64, BTreeSet<ObjectId>>,
     count: u64,
 }
 
+/// Who is told, and until when.
+#[derive(Debug)]
+struct Watch {
+    lane: Principal,
+    until: u64,
+}
+
 impl Watchers {
     /// A client asks for news of an object, for the first time or again. False: a bound is reached.
-    pub(crate) fn watch(&mut self, client: Principal, object: ObjectId, now_ns: u64) -> bool {
-        let client = client.to_wire();
+    pub(crate) fn watch(&mut self, lane: Principal, object: ObjectId, now_ns: u64) -> bool {
+        let client = lane.key_holder();
         let until = now_ns.saturating_add(LEASE_NS);
         let known = self.by_client.get(&client).is_some_and(|objects| objects.contains(&object));
         if !known {
@@ -39,13 +47,13 @@ impl Watchers {
             self.count += 1;
             self.by_client.entry(client).or_default().insert(object);
         }
-        self.by_object.entry(object).or_default().insert(client, until);
+        self.by_object.entry(object).or_default().insert(client, Watch { lane, until });
         true
     }
 
     /// A client wants no more news.
     pub(crate) fn unwatch(&mut self, client: Principal, object: ObjectId) {
-        self.remove(client.to_wire(), object);
+        self.remove(client.key_holder(), object);
     }
 
     fn remove(&mut self, client: u64, object: ObjectId) {
@@ -69,8 +77,8 @@ impl Watchers {
     fn expire(&mut self, client: u64, now_ns: u64) {
         let objects = self.by_client.get(&client).cloned().unwrap_or_default();
         for object in objects {
-            let until = self.by_object.get(&object).and_then(|watchers| watchers.get(&client)).copied();
-            if until.is_none_or(|until| until <= now_ns) {
+            let watch = self.by_object.get(&object).and_then(|watchers| watchers.get(&client));
+            if watch.is_none_or(|watch| watch.until <= now_ns) {
                 self.remove(client, object);
             }
         }
@@ -79,8 +87,8 @@ impl Watchers {
     /// Returns those who want news of an object, and drops those whose time is over.
     pub(crate) fn of(&mut self, object: ObjectId, now_ns: u64) -> Vec<Principal> {
         let Some(watchers) = self.by_object.get(&object) else { return Vec::new() };
-        let (present, over): (Vec<_>, Vec<_>) = watchers.iter().partition(|(_, until)| **until > now_ns);
-        let present = present.into_iter().map(|(client, _)| Principal::from_wire(*client)).collect();
+        let (present, over): (Vec<_>, Vec<_>) = watchers.iter().partition(|(_, watch)| watch.until > now_ns);
+        let present = present.into_iter().map(|(_, watch)| watch.lane).collect();
         let over: Vec<u64> = over.into_iter().map(|(client, _)| *client).collect();
         for client in over {
             self.remove(client, object);
@@ -126,6 +134,23 @@ mod tests {
         watchers.unwatch(client(0), object(5000));
         watchers.unwatch(client(9), object(5000));
         assert!(watchers.by_client.is_empty() && watchers.by_object.is_empty());
+    }
+
+    /// Q16: the lanes of a client have one place together, which is that of the last one that asked.
+    #[test]
+    fn q16_the_lanes_of_a_client_share_its_places() {
+        let mut watchers = Watchers::default();
+        let lane = |lane| Principal::Client(ClientId::new(1, lane));
+        for number in 0..2000 {
+            assert!(watchers.watch(lane(number), object(0), 0));
+        }
+        assert!(watchers.watch(client(1), object(0), 0), "there is room for others");
+        assert_eq!(watchers.of(object(0), 1), [lane(1999), client(1)]);
+        let granted = (1..1000).filter(|number| watchers.watch(lane(7), object(*number), 0)).count();
+        assert_eq!(granted, CLIENT_MAX - 1);
+        assert!(!watchers.watch(lane(8), object(2000), 0));
+        watchers.unwatch(lane(9), object(0));
+        assert_eq!(watchers.of(object(0), 1), [client(1)]);
     }
 
     #[test]

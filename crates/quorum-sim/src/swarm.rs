@@ -201,6 +201,9 @@ fn settings(
         }
         Protocol::Phalanx | Protocol::BftBc(_) => {}
     }
+    if Rng::new(run.seed, 6).one_in(4) && matches!(run.protocol, Protocol::MinimalC | Protocol::MinimalF) {
+        settings.limits.unacknowledged = 1;
+    }
     match run.mutant {
         Some(mutant) => settings.planted(mutant).ok_or_else(|| NO_MUTANTS.to_string()),
         None => Ok(settings),

@@ -1,7 +1,7 @@
 //! The operation engine of clients (§2.3): one machine for each object, phases that are sent again
 //! until they are answered, and answers that count once for each server.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use quorate_wire::{ClientId, Principal};
 use crate::crypto::Crypto;
 use crate::message::{Body, Op};
 use crate::mutants::Mutant;
-use crate::settings::Settings;
+use crate::settings::{Limits, Settings};
 use crate::step::{Action, Call, Failure, Input, Out, Outcome, Process, Reject, Timer};
 use crate::thresholds::{ServerId, ServerSet};
 use crate::version::{ObjectId, Value, Version};
@@ -76,8 +76,12 @@ impl Context<'_> {
 pub(crate) trait Machine: Default {
     /// Says whether no operation is running.
     fn is_idle(&self) -> bool;
-    /// Says whether some server has not acknowledged the last STORE.
-    fn has_backlog(&self) -> bool {
+    /// Returns the bytes of the last STORE, if some server has not acknowledged it.
+    fn backlog(&self) -> Option<usize> {
+        None
+    }
+    /// Forgets the last STORE, as if this client had ended, unless the write itself still needs it. Says whether it did.
+    fn forget_store(&mut self) -> bool {
         false
     }
     /// Returns the request that servers are to answer now.
@@ -101,7 +105,10 @@ pub(crate) struct Engine<M> {
     incarnation: u32,
     settings: Arc<Settings>,
     objects: BTreeMap<ObjectId, Place<M>>,
-    backlog: usize,
+    /// The objects whose last STORE some server has not acknowledged. The one that has waited longest is the first.
+    backlog: VecDeque<ObjectId>,
+    /// The bytes of these STOREs.
+    backlog_bytes: usize,
 }
 
 /// A machine, and which servers have refused its request (§15).
@@ -121,7 +128,14 @@ impl<M: Machine> Place<M> {
 
 impl<M: Machine> Engine<M> {
     pub(crate) fn new(me: ClientId, incarnation: u32, settings: Arc<Settings>) -> Self {
-        Self { me, incarnation, settings, objects: BTreeMap::new(), backlog: 0 }
+        Self {
+            me,
+            incarnation,
+            settings,
+            objects: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+        }
     }
 
     /// Runs `act` on the machine of `object`, if there is one.
@@ -135,7 +149,7 @@ impl<M: Machine> Engine<M> {
         let Some(place) = self.objects.get_mut(&object) else { return };
         let refused = !place.refused().is_empty();
         let machine = &mut place.machine;
-        let before = usize::from(machine.has_backlog());
+        let before = machine.backlog();
         let mut cx = Context {
             me: self.me,
             incarnation: self.incarnation,
@@ -146,7 +160,35 @@ impl<M: Machine> Engine<M> {
             out,
         };
         act(machine, &mut cx);
-        self.backlog = self.backlog + usize::from(machine.has_backlog()) - before;
+        let after = machine.backlog();
+        self.note_backlog(object, before, after);
+    }
+
+    fn note_backlog(&mut self, object: ObjectId, before: Option<usize>, after: Option<usize>) {
+        if before.is_none() && after.is_some() {
+            self.backlog.push_back(object);
+        } else if before.is_some() && after.is_none() {
+            self.backlog.retain(|other| *other != object);
+        }
+        self.backlog_bytes = self.backlog_bytes + after.unwrap_or(0) - before.unwrap_or(0);
+    }
+
+    /// Makes room for another STORE that some server may never acknowledge: those that have waited longest are not repeated any
+    /// more. A quorum has them, and the readers or the servers pass them on, as if this client had ended. Says whether there is room:
+    /// what a quorum has not acknowledged stays.
+    fn makes_room(&mut self) -> bool {
+        let Limits { unacknowledged, unacknowledged_bytes, .. } = self.settings.limits;
+        while self.backlog.len() >= unacknowledged || self.backlog_bytes > unacknowledged_bytes {
+            let objects = &mut self.objects;
+            let forgotten = self.backlog.iter().find_map(|object| {
+                let machine = &mut objects.get_mut(object)?.machine;
+                let before = machine.backlog();
+                machine.forget_store().then_some((*object, before))
+            });
+            let Some((object, before)) = forgotten else { break };
+            self.note_backlog(object, before, None);
+        }
+        self.backlog.len() < unacknowledged
     }
 
     /// A server says that the client has no right to its request. The operation ends when no quorum is left: one of those that
@@ -174,7 +216,7 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    fn refusal(&self, object: ObjectId, call: &Call) -> Option<Failure> {
+    fn refusal(&mut self, object: ObjectId, call: &Call) -> Option<Failure> {
         let machine = self.objects.get(&object).map(|place| &place.machine);
         if machine.is_some_and(|machine| !machine.is_idle()) {
             return Some(Failure::Busy);
@@ -183,8 +225,8 @@ impl<M: Machine> Engine<M> {
         if value.len() > self.settings.limits.value {
             return Some(Failure::ValueTooLarge);
         }
-        let pending = machine.is_some_and(Machine::has_backlog);
-        (self.backlog >= self.settings.limits.unacknowledged && !pending).then_some(Failure::Backlog)
+        let pending = machine.is_some_and(|machine| machine.backlog().is_some());
+        (!pending && !self.makes_room()).then_some(Failure::Backlog)
     }
 }
 
@@ -226,11 +268,12 @@ impl<M: Machine> Process for Engine<M> {
     /// A client that crashes comes back under a new incarnation or identity.
     fn crash(&mut self) {
         self.objects.clear();
-        self.backlog = 0;
+        self.backlog.clear();
+        self.backlog_bytes = 0;
     }
 
     fn backlog(&self) -> usize {
-        self.backlog
+        self.backlog.len()
     }
 }
 

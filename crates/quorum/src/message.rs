@@ -207,6 +207,21 @@ impl Body {
         }
     }
 
+    /// Returns the bytes of the values in it, which are most of a long message.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "everything else has no value")]
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Self::Store { value, .. }
+            | Self::RdVal { value, .. }
+            | Self::Val { value, .. }
+            | Self::Fstore { value, .. }
+            | Self::Write { value, .. }
+            | Self::BcReadReply { value, .. } => value.len(),
+            Self::Copies { items, .. } => items.iter().map(|item| item.value.len()).sum(),
+            _ => 0,
+        }
+    }
+
     /// Returns the number of the kind, from 64.
     pub fn kind(&self) -> u8 {
         match self {

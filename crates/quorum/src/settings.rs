@@ -109,8 +109,10 @@ pub struct Limits {
     pub clients: usize,
     /// Versions in `seen` of an object (§5).
     pub seen: usize,
-    /// Objects whose STORE some server has not acknowledged.
+    /// Objects whose STORE some server has not acknowledged. Beyond them, a client forgets the oldest that a quorum has.
     pub unacknowledged: usize,
+    /// The bytes of these STOREs, likewise.
+    pub unacknowledged_bytes: usize,
     /// Bytes of a value.
     pub value: usize,
 }
@@ -181,6 +183,7 @@ impl Settings {
                 clients: 1024,
                 seen: 4096,
                 unacknowledged: 4096,
+                unacknowledged_bytes: 64 << 20,
                 value: crate::version::VALUE_MAX,
             },
             rules: Rules::default(),

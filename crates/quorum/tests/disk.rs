@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use quorate_quorum::crypto::Keys;
 use quorate_quorum::message::{Copy, Op, Proof, Rid};
-use quorate_quorum::step::{Call, Outcome};
+use quorate_quorum::step::{Call, Failure, Outcome};
 use quorate_quorum::version::value_digest;
 use quorate_quorum::{
     Action, Body, Input, Message, ObjectId, Out, Past, Process, Protocol, ServerId, Settings, Thresholds,
@@ -58,6 +58,8 @@ fn server(protocol: Protocol, past: Past) -> Node {
 struct World {
     nodes: BTreeMap<u64, Node>,
     disks: BTreeMap<(u64, ObjectId), Vec<u8>>,
+    /// What is sent to this server is lost.
+    down: Option<u64>,
 }
 
 impl World {
@@ -65,7 +67,7 @@ impl World {
         let server = |id| quorate_quorum::server(ReplicaId(id), settings(protocol), Past::Whole);
         let mut nodes: BTreeMap<u64, Node> = (0..N).map(|id| (u64::from(id), server(id))).collect();
         nodes.insert(client().0, quorate_quorum::client(client(), 1, settings(protocol)));
-        Self { nodes, disks: BTreeMap::new() }
+        Self { nodes, disks: BTreeMap::new(), down: None }
     }
 
     fn step(&mut self, of: u64, input: Input<'_>) -> Vec<Action> {
@@ -88,23 +90,39 @@ impl World {
     }
 
     fn call(&mut self, object: ObjectId, call: Call) -> Outcome {
-        let mut done = None;
         let begun = self.step(client().0, Input::Invoke { object, call });
-        let mut queue: Vec<(u64, Action)> = begun.into_iter().map(|action| (client().0, action)).collect();
-        while !queue.is_empty() {
-            let (from, action) = queue.remove(0);
+        let mut done = self.follow(client().0, begun);
+        for _ in 0..5 {
+            // What was not answered is sent again.
+            if done.is_none() {
+                for server in 0..u64::from(N) {
+                    let again = self.step(server, Input::Timer(Timer::Relays));
+                    done = done.or(self.follow(server, again));
+                }
+                let again = self.step(client().0, Input::Timer(Timer::Operation(object)));
+                done = done.or(self.follow(client().0, again));
+            }
+        }
+        done.expect("the operation ends").unwrap()
+    }
+
+    /// Delivers what a node sends, and what follows from it. Returns the result of an operation.
+    fn follow(&mut self, of: u64, actions: Vec<Action>) -> Option<Result<Outcome, Failure>> {
+        let mut done = None;
+        let mut queue: VecDeque<(u64, Action)> = actions.into_iter().map(|action| (of, action)).collect();
+        while let Some((from, action)) = queue.pop_front() {
             match action {
-                Action::Send { to, message } => {
+                Action::Send { to, message } if Some(to.to_wire()) != self.down => {
                     let to = to.to_wire();
                     let input = Input::Message { from: Principal::from_wire(from), message: &message };
                     let acts = self.step(to, input);
                     queue.extend(acts.into_iter().map(|action| (to, action)));
                 }
-                Action::Done { result, .. } => done = Some(result.unwrap()),
+                Action::Done { result, .. } => done = Some(result),
                 _ => {}
             }
         }
-        done.expect("the operation ends")
+        done
     }
 
     /// What servers hold is on their disks.
@@ -145,6 +163,53 @@ fn a_server_comes_back_as_it_was() {
         }
         assert_eq!(world.nodes[&0].objects(), 2, "{name}");
     }
+}
+
+/// Q14, §2.3: while one server is down, a client writes any number of objects, and keeps few values for it. When that server
+/// is back, and another one is silent, each of them is read.
+#[test]
+fn q14_writes_go_on_while_a_server_is_down() {
+    for (protocol, name) in Protocol::ALL {
+        for (unacknowledged, unacknowledged_bytes) in [(4, usize::MAX), (usize::MAX, 4 * 100)] {
+            let mut few = Settings::clone(&settings(*protocol));
+            (few.limits.unacknowledged, few.limits.unacknowledged_bytes) =
+                (unacknowledged, unacknowledged_bytes);
+            let mut world = World::new(*protocol);
+            world.nodes.insert(client().0, quorate_quorum::client(client(), 1, Arc::new(few)));
+            world.down = Some(3);
+            let written: Vec<Outcome> = (0..20)
+                .map(|number| world.call(object(number), Call::Write(vec![number; 100].into())))
+                .collect();
+            assert!(world.nodes[&client().0].backlog() <= 5, "{name}");
+            world.down = Some(2);
+            for (number, written) in (0..).zip(written) {
+                let read = world.call(object(number), Call::Read);
+                assert_eq!((read.version, read.value), (written.version, written.value), "{name}, {number}");
+            }
+        }
+    }
+}
+
+/// A write that no quorum has acknowledged is not forgotten: beyond the bound, others are refused.
+#[test]
+fn what_no_quorum_has_is_not_forgotten() {
+    let mut few = Settings::clone(&settings(Protocol::MinimalF));
+    few.limits.unacknowledged = 4;
+    let mut node = quorate_quorum::client(client(), 1, Arc::new(few));
+    let mut write = |number: u8| {
+        let mut out = Out::default();
+        let call = Call::Write(vec![number].into());
+        node.step(0, Input::Invoke { object: object(number), call }, &mut keys(client().into()), &mut out);
+        let op = Op { incarnation: 1, number: 1, phase: 1 };
+        for server in 0..3 {
+            let body = Body::Tsr { op, version: Version::GENESIS, signature: None };
+            let message = Message { object: object(number), body };
+            let from = ReplicaId(server).into();
+            node.step(0, Input::Message { from, message: &message }, &mut keys(client().into()), &mut out);
+        }
+        out.actions.iter().any(|action| matches!(action, Action::Done { result: Err(Failure::Backlog), .. }))
+    };
+    assert_eq!((0..6).map(&mut write).collect::<Vec<_>>(), [false, false, false, false, true, true]);
 }
 
 /// Every cut and every trailing byte of what was saved is an error, and so is the form of another protocol.

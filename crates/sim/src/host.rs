@@ -64,7 +64,7 @@ pub struct Host<S: Service> {
     pub listens: Vec<SocketAddr>,
     /// Where its process sends to the replicas.
     pub book: Vec<SocketAddr>,
-    /// The state says that it is elsewhere: others do not reach it.
+    /// It counts toward `f`: it has moved, and some correct replica may still send to another address.
     pub is_astray: bool,
 }
 

@@ -77,6 +77,11 @@ impl SideChannel {
         self.inbox.hold(client, holds);
     }
 
+    /// Says whether a frame of this length to a place would find space.
+    pub(crate) fn has_room(&self, to: Place, len: usize) -> bool {
+        self.outgoing.has_room(to, len)
+    }
+
     /// Sends a frame to a place. Returns false if there was no space.
     pub(crate) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
         self.outgoing.send(to, frame)

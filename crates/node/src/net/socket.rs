@@ -273,6 +273,12 @@ impl Socket {
         }
     }
 
+    /// Says whether a long frame of about this length would find space, before somebody makes it.
+    #[inline]
+    pub fn has_room(&self, to: Place, len: usize) -> bool {
+        self.long.as_ref().is_some_and(|long| long.has_room(to, len))
+    }
+
     /// Returns how many datagrams the kernel refused.
     pub fn lost(&self) -> u64 {
         self.lost

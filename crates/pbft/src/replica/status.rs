@@ -162,7 +162,8 @@ impl Replica {
             // 3. It is in an older view.
             let own = bit(self.id);
             // One that follows without a VIEW-CHANGE of its own passes on those of others.
-            let set = if self.view_changes_here() & own == 0 { u64::MAX } else { own };
+            let here = mutant!(M176, self.view_changes_here(), self.evidence.senders_for(self.views.view()));
+            let set = if here & own == 0 { u64::MAX } else { own };
             self.send_view_changes(now, to, self.views.view(), set, out);
             self.send_new_view_to(now, to, m.view.next(), 0, out);
         } else if m.view == self.views.view() && !m.normal {

@@ -169,8 +169,9 @@ impl Machine for Register {
         matches!(self.state, State::Idle)
     }
 
-    fn has_backlog(&self) -> bool {
-        self.certifying.is_some()
+    fn backlog(&self) -> Option<usize> {
+        // Its certificate is needed, so this is not forgotten.
+        self.certifying.as_ref().map(|_| 0)
     }
 
     fn request(&self) -> Option<Op> {

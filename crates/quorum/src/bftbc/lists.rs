@@ -23,7 +23,8 @@ struct Slots {
     evicted_opt: Option<Version>,
 }
 
-/// The lists of one object. Bounded by `limits.clients`.
+/// The lists of one object: at most `limits.clients` entries, in which each lane of a client has one. If there is no room, the
+/// client with the most lanes gives up its lowest one, and never gets back one below those that it has (Q15).
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     /// The largest version known to be completed, from a valid write certificate.
@@ -101,10 +102,34 @@ impl Lists {
     }
 
     fn slots(&mut self, client: ClientId, settings: &Settings) -> Result<&mut Slots, Reject> {
-        if !self.clients.contains_key(&client) && self.clients.len() >= settings.limits.clients {
+        if !self.clients.contains_key(&client) && !self.makes_room(client, settings) {
             return Err(Reject::Full);
         }
         Ok(self.clients.entry(client).or_default())
+    }
+
+    /// Says whether there is room for a lane that has none. A client that starts again takes a higher lane (H6), so its lowest one
+    /// is in use no more. What was approved for a lane that gave its place up is forgotten, so such a lane is refused: this
+    /// server would sign a second version with one counter (rule d).
+    fn makes_room(&mut self, client: ClientId, settings: &Settings) -> bool {
+        let lanes = |of: u64| self.clients.range(ClientId::new(of, 0)..=ClientId::new(of, u16::MAX));
+        let own = client.principal();
+        if lanes(own).next().is_some_and(|(lowest, _)| client < *lowest) {
+            return false;
+        }
+        if self.clients.len() < settings.limits.clients {
+            return true;
+        }
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for other in self.clients.keys() {
+            *counts.entry(other.principal()).or_default() += 1;
+        }
+        let has = counts.get(&own).copied().unwrap_or(0);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let giver = most.filter(|(_, count)| *count > has + 1).map_or(own, |(most, _)| most);
+        let Some(lowest) = lanes(giver).next().map(|(lowest, _)| *lowest) else { return false };
+        self.clients.remove(&lowest);
+        true
     }
 
     /// Rules c and d of PREPARE: approves `version` for its client. `covered` is the largest write
@@ -258,6 +283,36 @@ mod tests {
         let base = Version::GENESIS;
         assert_eq!(lists.prepare_optimistically(third, Digest::ZERO, base, base, &settings), None);
         assert_eq!(lists.clients.len(), 2);
+    }
+
+    /// Q15: a client that starts again and again, or pretends to, leaves room for others, and nothing is approved for a lane
+    /// that gave its place up.
+    #[test]
+    fn q15_one_client_leaves_room_for_others() {
+        let (mut lists, mut settings) = (Lists::default(), settings());
+        settings.limits.clients = 8;
+        let mut prepare = |principal, lane, digest| {
+            let client = ClientId::new(principal, lane);
+            let version = Version { val: 1, client, digest: Digest([digest; 32]) };
+            let result = lists.prepare(version, Version::GENESIS, &settings);
+            assert!(lists.clients.len() <= 8);
+            result
+        };
+        for lane in 10..100 {
+            assert_eq!(prepare(1, lane, 1), Ok(()), "lane {lane}");
+        }
+        for lane in [0, 9, 10, 91] {
+            assert_eq!(prepare(1, lane, 2), Err(Reject::Full), "lane {lane}");
+        }
+        assert_eq!(prepare(1, 92, 2), Err(Reject::Occupied), "it has kept its place");
+        for principal in 2..=8 {
+            assert_eq!(prepare(principal, 1, 1), Ok(()), "client {principal}");
+        }
+        assert_eq!(prepare(1, 98, 2), Err(Reject::Full));
+        assert_eq!(prepare(1, 99, 2), Err(Reject::Occupied), "its last lane stays");
+        assert_eq!(prepare(2, 2, 1), Ok(()), "its next start");
+        assert_eq!(prepare(2, 1, 2), Err(Reject::Full));
+        assert_eq!(prepare(9, 1, 1), Err(Reject::Full), "each client has one");
     }
 
     #[test]

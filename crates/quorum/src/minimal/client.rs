@@ -78,8 +78,12 @@ impl Machine for Register {
         matches!(self.state, State::Idle)
     }
 
-    fn has_backlog(&self) -> bool {
-        self.store.is_some()
+    fn backlog(&self) -> Option<usize> {
+        self.store.as_ref().map(|store| store.value.len())
+    }
+
+    fn forget_store(&mut self) -> bool {
+        !matches!(self.state, State::Store { .. }) && self.store.take().is_some()
     }
 
     fn request(&self) -> Option<Op> {

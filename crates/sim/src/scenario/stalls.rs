@@ -13,6 +13,8 @@ use crate::setup::Setup;
 use crate::world::Load;
 
 const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
+const TRANSFERRED: Expect =
+    Expect::Milestone("state-transfer", |_, m| matches!(m, Milestone::TransferFinished { .. }));
 const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
 
 /// The scenarios.
@@ -48,6 +50,23 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[REJOINED, Expect::Noted("it has voted, and crashed"), Expect::Noted("it starts with its memory")])
     .with(|setup| Setup { lanes: 8, ..setup })
     .play(crash_after_a_rejoin),
+    Scenario::new(
+        "l50_a_target_that_nobody_gives",
+        &["L50"],
+        "f + 1 state a checkpoint, and give none of it: the one that is behind fetches an earlier checkpoint, and has to vote (ST-4)",
+    )
+    .sizes(&[4])
+    .expects(&[TRANSFERRED, Expect::Noted("its target is the checkpoint that nobody gives")])
+    .play(target_that_nobody_gives),
+    Scenario::new(
+        "l56_lags_behind_replicas_that_have_restarted",
+        &["L56"],
+        "A replica misses two views; those in the second one have restarted, and have room for one VIEW-CHANGE at a time (SM-4)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("two views behind")])
+    .with(|setup| Setup { config: Config { retransmit_bytes: 300, ..setup.config }, ..setup })
+    .play(lags_behind),
 ];
 
 /// Each replica times a request as soon as it has it.
@@ -139,4 +158,66 @@ fn crash_after_a_rejoin(stage: &mut Stage) -> Ended {
     stage.note("it starts with its memory");
     let target = stage.world.committed() + 20;
     stage.until("the others go on", 20_000 * MS, move |w| w.committed() >= target)
+}
+
+fn target_that_nobody_gives(stage: &mut Stage) -> Ended {
+    let [r0, r1, r2, late] = [0, 1, 2, 3].map(ReplicaId);
+    let (all, rest) = (stage.all(), [r0, r1, r2]);
+    stage.isolate(&[late]);
+    stage.fill(&rest, 31)?;
+    // Number 32, with a checkpoint, commits at r1 and r2 only.
+    for kind in [Kind::Commit, Kind::Committed, Kind::Checkpoint] {
+        stage.mute(kind, &all, &[r0]);
+    }
+    stage.ask(0, 0, "incr n 1");
+    stage.until_executed(&[r1, r2], 32, 1_000 * MS)?;
+    // The late one hears of it, and gets no state.
+    stage.mend();
+    for kind in [Kind::Commit, Kind::Committed, Kind::Checkpoint] {
+        stage.mute(kind, &all, &[r0]);
+    }
+    for kind in [Kind::MetaData, Kind::Data] {
+        stage.mute(kind, &all, &[late]);
+    }
+    stage.until("it fetches", 2_000 * MS, |w| w.checkers.facts(ReplicaId(3)).transferring)?;
+    stage.pass(400 * MS)?;
+    // One of the two that hold the checkpoint stops for good, the other one cannot read it.
+    stage.world.crash(1);
+    stage.mend();
+    for kind in [Kind::MetaData, Kind::Data] {
+        stage.mute(kind, &[r2], &all);
+    }
+    stage
+        .require(stage.executed(r0) == 31 && stage.executed(late) == 0, "only r1 and r2 have executed 32")?;
+    stage.note("its target is the checkpoint that nobody gives");
+    stage.world.set_load(Load::Busy(MS, 5 * MS));
+    stage.until("without it, nothing commits", 20_000 * MS, |w| w.committed() >= 50)
+}
+
+fn lags_behind(stage: &mut Stage) -> Ended {
+    let late = [ReplicaId(1)];
+    let rest = stage.all_but(&late);
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.pass(500 * MS)?;
+    // Each primary hands its view over. By the next start, what the view has taken over is executed.
+    let start_again = |stage: &mut Stage, h: usize| {
+        stage.world.crash(h);
+        stage.world.restart(h);
+        stage.pass(500 * MS)
+    };
+    start_again(stage, 0)?;
+    start_again(stage, 1)?;
+    stage.until_view(2, 2_000 * MS)?;
+    stage.isolate(&late);
+    start_again(stage, 2)?;
+    start_again(stage, 3)?;
+    stage.until_entered(&rest, 4, 2_000 * MS)?;
+    // These two have sent no VIEW-CHANGE since their starts. That of r0, the primary, is the first of all.
+    start_again(stage, 2)?;
+    start_again(stage, 3)?;
+    stage.require(stage.view() == 4 && stage.world.checkers.facts(late[0]).view.0 == 2, "views 2 and 4")?;
+    stage.note("two views behind");
+    stage.mend();
+    stage.until_view(4, 5_000 * MS)
 }

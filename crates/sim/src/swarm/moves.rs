@@ -1,5 +1,7 @@
 //! Replicas that move to other addresses, and the orders that tell it (ADR 23).
 
+use std::net::SocketAddr;
+
 use quorate_pbft::config::MS;
 use quorate_service::registry::{RegistryOp, Setting};
 use quorate_wire::ReplicaId;
@@ -34,13 +36,15 @@ impl Moves {
         Self { rng: Rng::nth(seed, Concern::Moves, 0), next_at: 0, count: 0 }
     }
 
-    /// Lets a replica move, if the last one that did is reached again.
+    /// Lets a replica move, if the last one that did is reached again: by all correct replicas. Where one has executed the
+    /// order and lost its state then, the others may not execute it, and a second replica would be away.
     pub(super) fn tick<A: App>(&mut self, world: &mut World<A>) {
-        let table = world.checkers.table();
         let is_idle = world.has_ordered();
+        let hosts = world.hosts.iter().filter(|host| host.correct);
+        let books: Vec<Vec<SocketAddr>> = hosts.map(|host| host.book.clone()).collect();
         for host in &mut world.hosts {
-            let at = table.replicas.get(&host.id).copied().unwrap_or_else(|| address(host.id.index()));
-            host.is_astray &= !(is_idle && host.listens.contains(&at));
+            let is_reached = books.iter().all(|book| host.listens.contains(&book[host.id.index()]));
+            host.is_astray &= !(is_idle && is_reached);
         }
         let h = self.rng.index(world.hosts.len());
         let runs_once = world.addresses[world.hosts[h].id.index()].len() == 1;
@@ -79,7 +83,7 @@ impl Moves {
 }
 
 /// Returns where an order says that a replica is.
-fn target(operation: &[u8], replica: ReplicaId) -> Option<std::net::SocketAddr> {
+fn target(operation: &[u8], replica: ReplicaId) -> Option<SocketAddr> {
     match RegistryOp::decode(operation)? {
         Ok(RegistryOp::Move(of, at)) if of == replica => at,
         _ => None,

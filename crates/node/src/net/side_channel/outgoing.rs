@@ -28,6 +28,7 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 struct Load {
     bytes: AtomicUsize,
+    frames: AtomicUsize,
     threads: AtomicUsize,
 }
 
@@ -43,6 +44,7 @@ impl Waiting {
         let loads = loads.map(Arc::clone);
         for load in &loads {
             load.bytes.fetch_add(frame.len(), Ordering::Relaxed);
+            load.frames.fetch_add(1, Ordering::Relaxed);
         }
         Self { frame, loads }
     }
@@ -52,6 +54,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         for load in &self.loads {
             load.bytes.fetch_sub(self.frame.len(), Ordering::Relaxed);
+            load.frames.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -111,15 +114,24 @@ impl Outgoing {
         self.to_clients.bytes.load(Ordering::Relaxed)
     }
 
+    /// Says whether a frame of this length would find space.
+    pub(super) fn has_room(&self, to: Place, len: usize) -> bool {
+        let all = if to.index() >= self.replicas { &self.to_clients } else { &self.to_replicas };
+        let Some(to) = self.destinations.get(to.index()) else { return false };
+        let free = WAITING_MAX.saturating_sub(all.bytes.load(Ordering::Relaxed));
+        // Its thread has one more in its hands.
+        to.load.bytes.load(Ordering::Relaxed).saturating_add(len) <= free
+            && to.load.frames.load(Ordering::Relaxed) <= FRAMES_MAX
+    }
+
     /// Sends a frame to a place. Returns false if there was no space.
     pub(super) fn send(&mut self, to: Place, frame: Vec<u8>) -> bool {
-        let (is_client, len) = (to.index() >= self.replicas, frame.len());
-        let all = if is_client { &self.to_clients } else { &self.to_replicas };
-        let Some(to) = self.destinations.get_mut(to.index()) else { return false };
-        let free = WAITING_MAX.saturating_sub(all.bytes.load(Ordering::Relaxed));
-        if to.load.bytes.load(Ordering::Relaxed).saturating_add(len) > free {
+        if !self.has_room(to, frame.len()) {
             return false;
         }
+        let is_client = to.index() >= self.replicas;
+        let all = if is_client { &self.to_clients } else { &self.to_replicas };
+        let Some(to) = self.destinations.get_mut(to.index()) else { return false };
         let mut waiting = Waiting::new(frame, [&to.load, all]);
         // The thread of an idle queue has ended.
         for _ in 0..2 {
