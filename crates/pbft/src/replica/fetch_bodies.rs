@@ -86,7 +86,7 @@ impl Replica {
         self.bodies.seek(now, out);
     }
 
-    /// Returns the digests of requests that some batch names and that are not here.
+    /// Returns the digests of requests that are not here, and that some batch names or that this primary is to propose.
     fn missing_requests(&self) -> Vec<Digest> {
         let proposed = self.log.iter().filter_map(Slot::proposed);
         let fetched = self.log.iter().filter_map(Slot::fetched);
@@ -94,6 +94,8 @@ impl Replica {
         let mut missing: Vec<Digest> = batches.flat_map(|batch| batch.missing()).copied().collect();
         missing.sort_unstable();
         missing.dedup();
+        // Batches wait for the others, and answers are bounded.
+        missing.extend(self.vouched());
         missing
     }
 
