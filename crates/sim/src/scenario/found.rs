@@ -7,6 +7,7 @@ use quorate_wire::{Kind, ReplicaId};
 
 use super::found_liars::{ClaimsWhatOneHolds, EarlyHandOver, FarIncarnation, FarQuestions};
 use super::host::{REJOIN_NS, everyone_remembers};
+use super::liars::keys::KeyFlood;
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
 use crate::adversary::backup::Mute;
@@ -196,6 +197,18 @@ pub const SCENARIOS: &[Scenario] = &[
         let target = stage.world.committed();
         stage.until_executed(&others, target, 5_000 * MS)?;
         cleaned(stage, liar)
+    }),
+    Scenario::new(
+        "l121_keys_of_the_far_future",
+        &["L121", "K16"],
+        "A liar signs NEW-KEYs with the largest time; once healed, its new keys are taken (KX-1)",
+    )
+    .expects(&[Expect::Door("stale-key"), CLEANED, REJOINED])
+    .with(|setup| setup.liar(ReplicaId(2), KeyFlood::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        stage.pass(200 * MS)?;
+        cleaned(stage, ReplicaId(2))
     }),
     Scenario::new(
         "l18_incarnation_far_ahead",
