@@ -142,7 +142,7 @@ impl Replica {
             signer,
             rng: Rng::new(config.seed ^ (u64::from(id.0) << 48)),
             log: Log::new(config.window, cluster),
-            clients: RequestTable::new(config.clients_max, config.lanes_max, config.cluster.n()),
+            clients: RequestTable::new(config.clients_max, config.lanes_max, (cluster, id)),
             batcher: Batcher::new(config.window),
             bodies: Bodies::new(&config),
             lookup: Lookup::default(),
@@ -240,7 +240,11 @@ impl Replica {
             Message::NewView(m) => self.on_new_view(now, m, out),
             Message::Suspect(m) => self.on_suspect(now, from, m, out),
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
-            Message::Body(m) => self.on_body(now, m, out),
+            Message::Body(m) => {
+                if !self.take_vouched(now, m, out) {
+                    self.on_body(now, m, out);
+                }
+            }
             Message::Committed(m) => self.on_committed(now, from, m, out),
             Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),

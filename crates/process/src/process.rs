@@ -301,7 +301,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     #[inline]
     pub fn due(&self) -> u64 {
         let is_busy = self.saving.is_some() && self.disk.has_room() || !self.stored.is_empty();
-        if is_busy || self.can_run() || self.disk.has_kept() || self.executor.missing_page().is_some() {
+        if is_busy || self.can_run() || self.disk.has_kept() || self.can_repair() {
             return 0;
         }
         let transfer = self.executor.deadline().unwrap_or(u64::MAX);

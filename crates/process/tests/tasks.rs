@@ -174,7 +174,11 @@ struct Bench {
 
 impl Bench {
     fn new(execution: Execution) -> Self {
-        let cluster = Cluster::new(4, 1).unwrap();
+        Self::of(Cluster::new(4, 1).unwrap(), execution)
+    }
+
+    /// A replica of this cluster.
+    fn of(cluster: Cluster, execution: Execution) -> Self {
         let mut config = Config::new(cluster, CLUSTER);
         config.durability = Durability::Memory;
         let signer = |id: u64| Signer::Toy([u8::try_from(id).unwrap() + 1; 32]);
@@ -412,6 +416,25 @@ fn d8_a_page_is_brought_for_a_cached_reply() {
     bench.ask(Action::Resend { client: ClientId::new(1, 0) });
     bench.pass(MS);
     assert_eq!(bench.inputs().last().unwrap(), "cached true");
+}
+
+/// L123, ST-8: a replica that is alone says that it has lost a page, and does not try to fetch it all the time.
+#[test]
+fn l123_a_page_that_nobody_else_can_have_is_lost() {
+    for (n, f) in [(1, 0), (4, 1)] {
+        let mut bench = Bench::of(Cluster::new(n, f).unwrap(), Execution::Inline);
+        bench.order(1);
+        bench.pass(MS);
+        bench.unreadable.set(0);
+        assert!(!bench.process.has_lost_a_page());
+        bench.order(2);
+        bench.pass(MS);
+        assert!(!bench.watch.0.is_empty());
+        assert_eq!(bench.process.has_lost_a_page(), n == 1);
+        if n == 1 {
+            assert_ne!(bench.process.due(), 0, "it spins");
+        }
+    }
 }
 
 /// A simulator damages only pages that are here: without that, an unreadable page would turn into an empty one.

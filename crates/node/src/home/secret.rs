@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use quorate_wire::exchange::AHEAD_NS;
 use quorate_wire::sign::{PublicKey, Signer};
 
 use crate::error::{NodeError, NodeErrorKind};
@@ -16,8 +17,6 @@ const TITLE: &str = "quorate ed25519 secret 1";
 
 /// The file with the time of the newest session keys.
 const TIME: &str = "keys/time";
-/// The latest time for keys: in the year 2409. None is later than the one that a peer has taken (KX-1).
-const TIME_MAX: u64 = 3 << 62;
 /// The longest file that is read as a text: the members of the largest cluster take a tenth of it.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
@@ -114,15 +113,13 @@ pub(crate) fn reserve_time(dir: &Path, wall_ns: u64) -> Result<u64, NodeError> {
     let before = std::fs::read_to_string(dir.join(TIME)).ok();
     let before = before.and_then(|text| text.trim().parse::<u64>().ok());
     let time = before.map_or(wall_ns, |before| before.saturating_add(1).max(wall_ns));
-    if time > TIME_MAX {
-        // Keys of this time would be the last ones that anybody takes.
+    if time > wall_ns.saturating_add(AHEAD_NS) {
+        // Others would not take keys of this time (KX-1), or this node not theirs.
         let path = dir.join(TIME);
-        return Err(NodeError::new(
-            NodeErrorKind::Unreadable,
-            "the time in it is centuries ahead: it is damaged, or the clock was",
-        )
-        .in_file(&path)
-        .next("write the time of day into it, in nanoseconds since 1970: date +%s%N"));
+        let what = "the time in it is more than 12 days ahead of the clock: one of them is wrong";
+        let next = "set the clock. If it is right, write the time of day into the file, in nanoseconds since 1970: \
+                    date +%s%N";
+        return Err(NodeError::new(NodeErrorKind::Unreadable, what).in_file(&path).next(next));
     }
     // Before its keys are used (D8). A start may wait for the disk.
     keep_time(dir, time)?;
@@ -226,10 +223,10 @@ mod tests {
 
     /// Nothing is added up beyond what a time can be.
     #[test]
-    fn a_time_of_keys_that_is_centuries_ahead_is_refused() {
+    fn a_time_of_keys_that_is_far_ahead_is_refused() {
         let dir = TempDir::new("ahead");
         std::fs::create_dir(dir.path().join("keys")).unwrap();
-        for (time, is_taken) in [(TIME_MAX - 1, true), (TIME_MAX, false), (u64::MAX, false)] {
+        for (time, is_taken) in [(AHEAD_NS + 4, true), (AHEAD_NS + 5, false), (u64::MAX, false)] {
             std::fs::write(dir.path().join(TIME), time.to_string()).unwrap();
             assert_eq!(reserve_time(dir.path(), 5).is_ok(), is_taken, "{time}");
         }

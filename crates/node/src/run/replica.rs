@@ -337,6 +337,10 @@ impl<S: Service, C: Core> Running<S, C> {
             process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
         } else if let Some(trouble) = told.failure() {
             return Err(trouble);
+        } else if process.has_lost_a_page() {
+            let what = "a page of the state cannot be read, and there is no other replica to fetch it from";
+            let next = "repair the disk, or restore the state from a backup";
+            return Err(NodeError::new(NodeErrorKind::Disk, what).next(next));
         }
         if process.due() <= mono_ns {
             // Not the time after a long execution: what came in that time has not been looked at.

@@ -126,6 +126,22 @@ fn l96_records_do_not_pile_up_before_a_full_disk() {
     world.check_content();
 }
 
+/// L124: batches that the others tell the replica of, and that it does not execute, do not pile up either.
+#[test]
+fn l124_batches_to_catch_up_with_do_not_pile_up_before_a_full_disk() {
+    let mut world = World::new(VICTIM);
+    (1..=10).for_each(|number| world.put(number));
+    set(&world.path(VICTIM), Some(Fault::Full));
+    let long = vec![7; 200_000];
+    for number in 11..60 {
+        world.put_value(number, &format!("key {}", number % 7), &long);
+        assert_eq!(world.told(VICTIM).failure(), None, "after {number}");
+    }
+    set(&world.path(VICTIM), None);
+    world.heal("long batches for a full disk");
+    world.check_content();
+}
+
 /// GC-4: a sync that fails is the end: what the disk holds is not known, and nothing more is promised.
 #[test]
 fn a_failed_sync_or_write_ends_a_replica() {

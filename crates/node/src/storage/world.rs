@@ -25,6 +25,8 @@ use crate::run::client::ClientProcess;
 use crate::testing::TempDir;
 
 const MS: u64 = 1_000_000;
+/// The time of day at the start.
+const WALL_NS: u64 = 1_700_000_000_000_000_000;
 pub(super) const SEGMENT: usize = 32 << 10;
 
 /// The output of a node in one flush.
@@ -85,7 +87,8 @@ impl World {
         let mut directory = Directory::new(&[at(1), at(2), at(3), at(4)]);
         let client = client_identity(0);
         directory.add_client(client, at(5));
-        let lanes = ClientProcess::new(&config, keys.door(client, 1), 1, directory.clone(), Timestamp(1), ());
+        let lanes =
+            ClientProcess::new(&config, keys.door(client, WALL_NS), 1, directory.clone(), Timestamp(1), ());
         let mut world = Self {
             dir: TempDir::new("healing"),
             config,
@@ -102,7 +105,7 @@ impl World {
             votes: Votes::new(),
             answers: BTreeMap::new(),
             roots: BTreeMap::new(),
-            now: Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 },
+            now: Now { mono_ns: 1, wall_ns: WALL_NS },
         };
         for i in 0..4 {
             create(&world.path(i), world.config.cluster_id, ReplicaId::at(i)).unwrap();

@@ -84,11 +84,11 @@ impl Table {
 }
 
 /// The tables of lives that this replica needs: as of `h`, and each later one up to what it has executed. At most
-/// one for each number of the window, and the one that a transfer brought.
+/// one for each number of the window, the one that a transfer brought, and a gap before it.
 #[derive(Debug)]
 pub(crate) struct LivesKnown {
-    /// The table from that number on, up to the next.
-    tables: BTreeMap<SeqNum, Table>,
+    /// The table from that number on, up to the next; none where this replica was never in that state.
+    tables: BTreeMap<SeqNum, Option<Table>>,
     /// What a tentative batch has opened: it counts when the batch has committed.
     tentative: Vec<(SeqNum, ReplicaId, Life, ViewNum)>,
     /// They are known from the state after this number on.
@@ -109,7 +109,7 @@ impl LivesKnown {
     /// Returns what is known where the state after `seq` has this table.
     pub(crate) fn starting(seq: SeqNum, table: Table) -> Self {
         Self {
-            tables: BTreeMap::from([(seq, table)]),
+            tables: BTreeMap::from([(seq, Some(table))]),
             tentative: Vec::new(),
             known_from: seq,
             void: false,
@@ -140,7 +140,7 @@ impl LivesKnown {
 
     /// Returns the newest table of a committed state, if one is known.
     pub(crate) fn newest_known(&self) -> Option<&Table> {
-        self.tables.last_key_value().map(|(_, table)| table)
+        self.tables.last_key_value().and_then(|(_, table)| table.as_ref())
     }
 
     /// Returns the newest table of a committed state.
@@ -151,7 +151,7 @@ impl LivesKnown {
     /// Returns the table of the state after `seq`; none if that state is older than what is known.
     pub(crate) fn at(&self, seq: SeqNum) -> Option<&Table> {
         (seq >= self.known_from)
-            .then(|| self.tables.range(..=seq).next_back().map(|(_, table)| table))
+            .then(|| self.tables.range(..=seq).next_back().and_then(|(_, table)| table.as_ref()))
             .flatten()
     }
 
@@ -189,9 +189,10 @@ impl LivesKnown {
     pub(crate) fn settle(&mut self, last: SeqNum) -> bool {
         let mut begun = false;
         for (seq, replica, life, floor) in self.tentative.extract_if(.., |(seq, ..)| *seq <= last) {
-            let mut table = self.tables.last_key_value().map(|(_, table)| table.clone()).unwrap_or_default();
+            let newest = self.tables.last_key_value().and_then(|(_, table)| table.clone());
+            let mut table = newest.unwrap_or_default();
             table.open(replica, life, floor);
-            self.tables.insert(seq, table);
+            self.tables.insert(seq, Some(table));
             begun = true;
         }
         begun
@@ -202,19 +203,25 @@ impl LivesKnown {
         self.tentative.retain(|(seq, ..)| *seq <= last);
     }
 
-    /// The state is now the one after `seq`, with these lives; none: they cannot be read.
-    pub(crate) fn renew(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>) {
+    /// The state is now the one after `seq`, with these lives; none: they cannot be read. Before that, it was the one after
+    /// `executed`.
+    pub(crate) fn renew(&mut self, seq: SeqNum, lives: Option<&[(ReplicaId, Lives)]>, executed: SeqNum) {
         match lives {
-            Some(lives) => self.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new()))),
+            Some(lives) => {
+                self.replace(seq, Table::new(mutant!(M81, lives.to_vec(), Vec::new())), executed);
+            }
             None => *self = Self::starting(SeqNum(u64::MAX), Table::default()),
         }
     }
 
     /// The state is now the one after `seq`, and has this table.
-    fn replace(&mut self, seq: SeqNum, table: Table) {
+    fn replace(&mut self, seq: SeqNum, table: Table, executed: SeqNum) {
         self.tentative.clear();
         self.tables.retain(|n, _| *n < seq);
-        self.tables.insert(seq, table);
+        if executed < seq {
+            self.tables.insert(executed.next(), None);
+        }
+        self.tables.insert(seq, Some(table));
         self.known_from = self.known_from.min(seq);
         self.news = true;
     }
@@ -270,11 +277,26 @@ mod tests {
         known.collect(SeqNum(4));
         assert_eq!((lives_of(&known, 4), lives_of(&known, 6)), (Some(life(1)), Some(life(3))));
         assert_eq!(known.tables.len(), 2);
-        // A state that was fetched brings its own; nothing is known of those before it.
+    }
+
+    /// L122: a state that was fetched brings its own; nothing is known of those between it and what was executed before.
+    #[test]
+    fn l122_nothing_is_known_of_the_states_that_a_transfer_skips() {
+        let none = Some(Life::default());
         let mut fetched = LivesKnown::starting(SeqNum(8), Table::default());
         assert_eq!((lives_of(&fetched, 7), lives_of(&fetched, 8)), (None, none));
         let table = Table::new(vec![(ReplicaId(2), Lives::default().opened(life(4), ViewNum(0)))]);
-        fetched.replace(SeqNum(12), table);
-        assert_eq!((lives_of(&fetched, 11), lives_of(&fetched, 12)), (none, Some(life(4))));
+        fetched.replace(SeqNum(12), table.clone(), SeqNum(9));
+        assert_eq!(
+            [8, 9, 10, 11, 12].map(|n| lives_of(&fetched, n)),
+            [none, none, None, None, Some(life(4))]
+        );
+        fetched.note(SeqNum(13), ReplicaId(2), life(5), ViewNum(0));
+        assert!(fetched.settle(SeqNum(13)));
+        fetched.collect(SeqNum(11));
+        assert_eq!([11, 12, 13].map(|n| lives_of(&fetched, n)), [None, Some(life(4)), Some(life(5))]);
+        // One that goes back, because the state was wrong, leaves no gap.
+        fetched.replace(SeqNum(12), table, SeqNum(13));
+        assert_eq!([11, 12, 13].map(|n| lives_of(&fetched, n)), [None, Some(life(4)), Some(life(4))]);
     }
 }

@@ -210,6 +210,9 @@ impl Replica {
             }
         }
         self.propose();
+        if self.vouched().next().is_some() {
+            self.bodies.seek(now, out);
+        }
         self.watch_requests(now, out);
         self.watch_relays(now, out);
     }

@@ -1,6 +1,7 @@
 //! Bodies of requests and whole batches that are sent separately from the messages that name them: stored by digest,
 //! fetched when missing, accepted from any sender because the digest proves them (spec §5.3, PC-5).
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -86,15 +87,15 @@ impl Replica {
         self.bodies.seek(now, out);
     }
 
-    /// Returns the digests of requests that some batch names and that are not here.
+    /// Returns the digests of requests that are not here, and that some batch names or that this primary is to propose. In the
+    /// order of the batches: answers are bounded, and the first batch has to be complete first (L120).
     fn missing_requests(&self) -> Vec<Digest> {
         let proposed = self.log.iter().filter_map(Slot::proposed);
         let fetched = self.log.iter().filter_map(Slot::fetched);
         let batches = proposed.chain(fetched).chain(self.bodies.batches());
-        let mut missing: Vec<Digest> = batches.flat_map(|batch| batch.missing()).copied().collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
+        let all = batches.flat_map(|batch| batch.missing()).chain(self.vouched());
+        let mut seen = BTreeSet::new();
+        all.filter(|digest| seen.insert(**digest)).copied().collect()
     }
 
     /// AU-5: a request could not be authenticated here in a round trip. The primary is told, and a signed copy is

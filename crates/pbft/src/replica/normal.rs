@@ -197,7 +197,9 @@ impl Replica {
             held.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed)
                 || timestamp <= known.executed()
         });
-        here || self.bodies.is_proven(digest)
+        // Its client may have moved on here (AU-6).
+        let was_vouched = || self.clients.vouchers().have_vouched(digest, false);
+        here || self.bodies.is_proven(digest) || !must_sign && was_vouched()
     }
 
     /// A backup has agreed to the primary's proposal.

@@ -13,6 +13,7 @@ use crate::io::step::{Actions, Milestone, Now, Recipient, Timer};
 use crate::order::choice;
 use crate::order::slot::{Proposal, Slot};
 use crate::replica::Replica;
+use crate::requests::table::enough;
 
 /// Bytes of a batch's separate requests (PR-9). All are kept until a checkpoint is stable (SR-6), so this bounds the log.
 const APART_BYTES_MAX: usize = 256 << 10;
@@ -105,10 +106,10 @@ impl Replica {
     fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
         // Never below what is proposed already: when that has been executed, the backups would turn this down.
         let last = self.exec.last_choice().max(self.batcher.choice());
-        let (weak, others) = (self.cluster.weak(), self.cluster.quorum() - 1);
+        let (enough, others) = (enough(self.cluster), self.cluster.quorum() - 1);
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let (executed, next) = (self.exec.executed(), self.batcher.assigned().next());
-        let auth = (config.request_auth, weak);
+        let auth = (config.request_auth, enough);
         let requests_max = if config.batching { usize::from(config.batch_requests_max) } else { 1 };
         // PR-7: nobody hears anything while it executes.
         let in_time = self.exec.requests_within(config.request_timeout_min_ns / 2);

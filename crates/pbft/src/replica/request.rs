@@ -1,15 +1,20 @@
 //! Requests as they come from clients and from other replicas: authenticity, retransmission, relaying
 //! and the vouchers that let a backup time the primary [OSDI99 §4.1], spec §4.3, §12.1.
 
+use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId};
-use quorate_wire::message::{Kind, Proof, ReqAck, ReqReject, Request, SuspectReason};
+use quorate_wire::message::{
+    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqAck, ReqReject, Request,
+    SuspectReason,
+};
 use quorate_wire::{Digest, Principal};
 
 use crate::io::config::RequestAuth;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
+use crate::order::votes::{bit, size};
 use crate::replica::Replica;
-use crate::requests::table::{Client, Pending};
+use crate::requests::table::{Client, Pending, enough_to_time};
 
 /// A backup that stays alone with a request says so after a time that doubles each time, so often at most.
 const VOUCH_DOUBLINGS_MAX: u32 = 20;
@@ -18,7 +23,6 @@ impl Replica {
     /// Takes a request from any sender: it is authenticated by itself.
     pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let mode = self.config.request_auth;
-        let separate_above = self.config.separate_above;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
         let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
@@ -80,11 +84,16 @@ impl Replica {
         if signature_first {
             return self.ask_for_signature(now, request, out);
         }
+        self.keep(now, request, out);
+    }
+
+    /// Keeps a new request that is authentic.
+    fn keep(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         if !self.make_bytes_for(now, request.client, request.frame.len()) {
             return out.reject(Reject::OverQuota);
         }
         let Some(client) = self.clients.keep(request, now.mono_ns) else { return };
-        if request.operation.len() > separate_above
+        if request.operation.len() > self.config.separate_above
             && let Some(pending) = client.pending()
         {
             let body = pending.request().clone();
@@ -93,6 +102,21 @@ impl Replica {
             self.bodies.drop_older(request.client);
         }
         self.take_up(now, request.client, out);
+    }
+
+    /// Takes a request that cannot be checked here and was asked for because enough others vouch for it: that is as good as
+    /// a MAC (AU-6). Says whether it does. They do not vouch for the flag.
+    pub(super) fn take_vouched(&mut self, now: Now, body: &BodyMessage<'_>, out: &mut Actions) -> bool {
+        let BodyMessage::Request(request) = body else { return false };
+        let is_read = request.flags.read_only && self.config.read_only;
+        if is_read || !self.clients.vouchers().wants(request.client, &request.digest) {
+            return false;
+        }
+        let drop = |other| self.bodies.drop_older(other);
+        if self.clients.entry_in_turn(request.client, self.exec.executed(), drop).is_some() {
+            self.keep(now, &Request { proof: Proof::Mac, ..*request }, out);
+        }
+        true
     }
 
     /// Says whether so much of a client waits that its driver had better read no more of its long requests: all replicas
@@ -231,8 +255,7 @@ impl Replica {
     pub(super) fn vouch(&mut self, now: Now, client: ClientId, out: &mut Actions) {
         let id = self.id;
         let must_sign = self.clients.must_sign(client, self.config.request_auth, now.mono_ns);
-        let Some(entry) = self.clients.get_mut(client) else { return };
-        let Some(pending) = entry.pending() else { return };
+        let Some(pending) = self.clients.get(client).and_then(Client::pending) else { return };
         let (timestamp, digest) = (pending.request().timestamp, pending.request().digest);
         // No primary will propose what has to be signed and is not, so none is timed for it (AU-5).
         let is_signed = pending.request().proof == Proof::Signed;
@@ -246,42 +269,58 @@ impl Replica {
         out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| {
             ReqAck { client, timestamp, digest }.encode(w);
         });
-        let set = entry.vouch_again(id);
+        let set = self.clients.vouch_again(client, id);
         self.time_if_vouched(now, client, set, out);
     }
 
     /// Another replica holds a request as authentic.
     pub(super) fn on_req_ack(&mut self, now: Now, from: ReplicaId, m: &ReqAck, out: &mut Actions) {
         let must_sign = self.clients.must_sign(m.client, self.config.request_auth, now.mono_ns);
-        let leads = self.is_normal() && self.is_primary();
         let last = self.exec.executed();
-        // Nobody can fill the table with clients that do not exist: only known ones are vouched for.
-        let Some(entry) = self.clients.get_mut(m.client) else { return out.reject(Reject::Unwanted) };
-        if m.timestamp <= entry.executed() {
+        if self.clients.get(m.client).is_some_and(|client| m.timestamp <= client.executed()) {
             return out.reject(Reject::OldTimestamp);
         }
-        let set = entry.vouch(m.digest, from);
-        let pending = entry.pending().filter(|p| p.request().digest == m.digest);
-        if leads
-            && must_sign
-            && let Some(pending) = pending.filter(|p| !p.is_proposed(last))
-        {
-            self.batcher.push(m.client, pending.has_pause());
-            return self.propose();
-        }
-        if pending.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed) {
+        let set = self.clients.note_voucher(m.client, (m.timestamp, m.digest), from);
+        let pending = self.clients.get(m.client).and_then(Client::pending);
+        let Some(pending) = pending.filter(|p| p.request().digest == m.digest) else {
+            let is_new = pending.is_none_or(|p| p.request().timestamp < m.timestamp);
+            let signed_only = self.config.request_auth == RequestAuth::SigMac;
+            if is_new
+                && !signed_only
+                && self.clients.want(m.client, (m.timestamp, m.digest))
+                && self.vouched().next().is_some()
+            {
+                self.bodies.seek(now, out);
+                let ask = |w: &mut Writer<'_>| BodyFetch::encode(BodyKind::Request, &[m.digest], w);
+                out.send(Recipient::Replica(from), Kind::BodyFetch, Lsn(0), ask);
+            }
+            return;
+        };
+        if self.is_normal() && self.is_primary() {
+            if must_sign && !pending.is_proposed(last) {
+                self.batcher.push(m.client, pending.has_pause());
+                self.propose();
+            }
+        } else if !must_sign || pending.request().proof == Proof::Signed {
             self.time_if_vouched(now, m.client, set, out);
         }
     }
 
-    /// Starts the request timer for a request that `f + 1` replicas hold: otherwise one client could
-    /// depose primaries with requests that verify at a few backups only (TM-2, B31).
+    /// Returns digests of requests that this replica is to propose and cannot check, and that enough others vouch for (AU-6).
+    pub(super) fn vouched(&self) -> impl Iterator<Item = &Digest> {
+        let leads = self.is_normal() && self.is_primary();
+        let wanted = self.clients.vouchers().wanted(usize::from(FETCH_DIGESTS_MAX));
+        wanted.filter(move |_| mutant!(M178, leads, false))
+    }
+
+    /// Starts the request timer for a request that enough replicas hold: otherwise one client and `f` replicas could
+    /// depose primaries with requests that verify at a few backups only (TM-2, B31, L65).
     fn time_if_vouched(&mut self, now: Now, client: ClientId, set: u64, out: &mut Actions) {
-        let mine = set & (1 << self.id.index()) != 0;
-        let vouchers = usize::try_from(set.count_ones()).unwrap_or(0);
+        let is_mine = set & bit(self.id) != 0;
+        let vouchers = size(set & !bit(self.primary()));
         let vouchers = mutant!(M73, vouchers, 2 * vouchers);
-        if mine && vouchers >= mutant!(M49, self.cluster.weak(), 1) && self.is_normal() && !self.is_primary()
-        {
+        let is_vouched = vouchers >= enough_to_time(self.cluster, self.config.request_auth);
+        if is_mine && is_vouched && self.is_normal() && !self.is_primary() {
             self.time(now, client, out);
         }
     }
@@ -320,7 +359,10 @@ impl Replica {
             .get(m.seq)
             .and_then(Slot::proposed)
             .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
-        if !names || m.seq <= self.exec.executed() {
+        // AU-6: all accept a request that enough others have vouched for, whatever some of them say later.
+        let is_vouched = self.config.request_auth != RequestAuth::SigMac
+            && self.clients.vouchers().have_vouched(&m.digest, true);
+        if !names || m.seq <= self.exec.executed() || is_vouched {
             return out.reject(Reject::Unwanted);
         }
         let rejecters = self.evidence.note_req_reject(m.digest, from);

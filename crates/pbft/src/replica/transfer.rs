@@ -120,7 +120,7 @@ impl Replica {
             return; // an older target
         }
         out.report(Milestone::TransferFinished { seq });
-        let had = self.exec.replied_to();
+        let (had, executed) = (self.exec.replied_to(), self.exec.executed());
         self.clients.restart_clock(now.mono_ns);
         self.watch.restart_clock(now.mono_ns);
         self.exec.restart_at(seq);
@@ -128,7 +128,7 @@ impl Replica {
             self.clients.reload(clients);
         }
         self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
-        self.lives.renew(seq, lives);
+        self.lives.renew(seq, lives, executed);
         self.judge_view();
         // RO-4: what it had shown before; and what it may show from here on, also after a restart.
         let shown = seq.max(had);

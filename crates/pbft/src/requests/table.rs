@@ -6,8 +6,9 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use quorate_wire::Cluster;
 use quorate_wire::batch::Body;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::message::{Proof, Request};
 
 use crate::io::config::{MS, RequestAuth};
@@ -15,9 +16,11 @@ use crate::io::step::Reject;
 
 mod lane;
 mod turns;
+mod vouchers;
 
 use lane::SHORT_BYTES;
 pub(crate) use lane::{Client, Pending};
+pub(crate) use vouchers::{enough, enough_to_time};
 
 /// The first probation, in nanoseconds; each further one doubles it.
 const PROBATION_NS: u64 = 10_000 * MS;
@@ -78,21 +81,23 @@ pub(crate) struct RequestTable {
     proposed: u64,
     /// Bytes of all long requests that wait.
     all_long_bytes: usize,
+    vouchers: vouchers::Vouchers,
 }
 
 impl RequestTable {
     /// Returns an empty table.
-    pub(crate) fn new(clients_max: usize, lanes_max: usize, replicas: usize) -> Self {
+    pub(crate) fn new(clients_max: usize, lanes_max: usize, (cluster, own): (Cluster, ReplicaId)) -> Self {
         Self {
             clients: BTreeMap::new(),
             standings: BTreeMap::new(),
             shares: BTreeMap::new(),
             clients_max,
             lanes_max: lanes_max.min(clients_max / 2),
-            replicas,
+            replicas: cluster.n(),
             waiting: VecDeque::new(),
             proposed: 0,
             all_long_bytes: 0,
+            vouchers: vouchers::Vouchers::new(cluster, own, clients_max),
         }
     }
 
@@ -266,11 +271,13 @@ impl RequestTable {
 
     /// Keeps a request until it is executed, in the memory of the one before it.
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) -> Option<&Client> {
+        self.vouchers.keep(request.client, request.timestamp);
         self.change(request.client, |client| client.keep(request, now))
     }
 
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
+        self.vouchers.keep(request.client, request.timestamp);
         self.change(request.client, |client| client.keep_stored(request, now));
     }
 
@@ -385,6 +392,7 @@ impl RequestTable {
 
     /// Notes that a batch with a client's request was executed and has committed. Older ones do not wait any more.
     pub(crate) fn note_executed(&mut self, client: ClientId, timestamp: Timestamp) {
+        self.vouchers.forget(client, timestamp);
         if self.has_entry(client) {
             self.change(client, |entry| entry.note_executed(timestamp));
         }
@@ -465,17 +473,17 @@ impl RequestTable {
         &mut self,
         client: ClientId,
         last: SeqNum,
-        (mode, weak): (RequestAuth, usize),
+        (mode, enough): (RequestAuth, usize),
         now: u64,
     ) -> Option<&mut Pending> {
         let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
-        let client = self.clients.get_mut(&client)?;
-        // f + 1 others that hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
-        let vouchers = client.vouchers();
-        let pending = client.pending_mut()?;
+        // Others hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
+        let may_do_without =
+            mode != RequestAuth::SigMac && (!on_probation || self.is_held_by(client, enough));
+        let pending = self.clients.get_mut(&client)?.pending_mut()?;
         let is_signed = pending.request().proof == Proof::Signed;
         // Where only signatures count, nobody takes a request on others' word (AU-2).
-        let stands = is_signed || (mode != RequestAuth::SigMac && (!on_probation || vouchers >= weak));
+        let stands = is_signed || may_do_without;
         let may = !pending.is_proposed(last) && stands;
         may.then_some(pending)
     }

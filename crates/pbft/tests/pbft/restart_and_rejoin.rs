@@ -239,7 +239,9 @@ fn l31_no_suspicion_is_said_again_in_a_rejoin() {
     }
     let digest = desk.batch(c(0), 1, b"x").requests().next().unwrap().digest;
     desk.request(c(0), 1, b"x");
-    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    for from in [R2, R3] {
+        desk.hear(from, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    }
     desk.pass(3_000);
     assert!(desk.sent(Kind::Suspect) > 0);
     let echoes = desk.echoes_of(R1, desk.start(5 << 20));

@@ -6,9 +6,9 @@ use quorate_pbft::config::RequestAuth;
 use quorate_pbft::step::{Input, ReadResult, Recipient, Reject, Ticket};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
-use quorate_wire::message::{Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
+use quorate_wire::message::{BodyMessage, Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
 /// to track the view"; "REPLY, v, t, c, i, r".
@@ -47,7 +47,7 @@ fn a_backup_relays_a_request_to_the_primary() {
 }
 
 /// "If the primary does not multicast the request to the group, it will eventually be suspected to be
-/// faulty by enough replicas to cause a view change": once f + 1 replicas hold the request (TM-2).
+/// faulty by enough replicas to cause a view change": once enough replicas hold the request (TM-2).
 #[test]
 fn a_primary_that_ignores_a_request_is_suspected() {
     let mut desk = Desk::new(R1);
@@ -55,11 +55,10 @@ fn a_primary_that_ignores_a_request_is_suspected() {
     desk.pass(60);
     assert!(desk.sent(Kind::ReqAck) > 0, "it says that it holds the request");
     let digest = desk.domains.request(c(0).0, 1, b"x");
-    let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
     desk.pass(500);
     assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })), "nobody else vouches (B31)");
     assert!(desk.sent(Kind::ReqAck) <= 6, "it says so less and less often: {}", desk.sent(Kind::ReqAck));
-    desk.hear(R2, Kind::ReqAck, |w| ack.encode(w));
+    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
     desk.pass(150);
     let timed_out = |m: &Milestone| matches!(m, Milestone::Suspected { reason: SuspectReason::Timeout, .. });
     assert!(desk.said(timed_out));
@@ -73,7 +72,7 @@ fn b8_a_primary_that_serves_only_its_friends_is_suspected() {
     desk.request(c(0), 1, b"ignored");
     let digest = desk.domains.request(c(0).0, 1, b"ignored");
     desk.pass(30);
-    desk.hear(R2, Kind::ReqAck, |w| ReqAck { client: c(0), timestamp: Timestamp(1), digest }.encode(w));
+    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
     for t in 1..=3 {
         desk.order(t, c(1), t, b"friend");
         desk.pass(60);
@@ -245,14 +244,132 @@ fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
     let (mut desk, lane) = held_unsigned_and_on_probation(4);
     desk.request(lane, 1, b"x");
     let digest = desk.domains.request(lane.0, 1, b"x");
-    let vouch = |desk: &mut Desk, from, digest| {
-        desk.hear(from, Kind::ReqAck, |w| ReqAck { client: lane, timestamp: Timestamp(1), digest }.encode(w));
-    };
-    vouch(&mut desk, R1, digest);
-    vouch(&mut desk, R1, digest);
+    vouch(&mut desk, R1, lane, digest);
+    vouch(&mut desk, R1, lane, digest);
     assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them may be a liar");
-    vouch(&mut desk, R2, digest);
+    vouch(&mut desk, R2, lane, digest);
     assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// A frame whose MACs are wrong.
+fn with_wrong_macs(mut frame: Vec<u8>) -> Vec<u8> {
+    let at = frame.len() - 4 * quorate_wire::frame::ENTRY_BYTES;
+    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
+    frame
+}
+
+fn vouch(desk: &mut Desk, from: ReplicaId, client: ClientId, digest: Digest) {
+    desk.hear(from, Kind::ReqAck, |w| ReqAck { client, timestamp: Timestamp(1), digest }.encode(w));
+}
+
+/// AU-6, L65: a primary that cannot check a request asks those for it who vouch for it, and proposes it.
+#[test]
+fn l65_a_primary_proposes_what_others_vouch_for() {
+    let mut desk = Desk::new(R0);
+    let frame = desk.request_frame(c(0), 1, b"x");
+    let frame = with_wrong_macs(frame);
+    let read = desk.request_frame_with(c(0), 1, b"x", true, false);
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    let supply = |desk: &mut Desk, frame: &[u8]| {
+        desk.forget();
+        desk.hear(R3, Kind::Body, |w| BodyMessage::encode_request(frame, w));
+        desk.sent(Kind::PrePrepare)
+    };
+    vouch(&mut desk, R1, c(0), digest);
+    desk.pass(60);
+    assert_eq!(desk.sent(Kind::BodyFetch), 0, "it may be a liar");
+    assert_eq!(supply(&mut desk, &frame), 0);
+    assert!(desk.rejected(Reject::Unwanted));
+    vouch(&mut desk, R2, c(0), digest);
+    desk.pass(30);
+    assert!(desk.sent(Kind::BodyFetch) > 0);
+    assert_eq!(supply(&mut desk, &read), 0, "backups would refuse a read");
+    assert_eq!(supply(&mut desk, &frame), 1);
+    assert_eq!(supply(&mut desk, &frame), 0, "once");
+    desk.pass(60);
+    assert_eq!(desk.sent(Kind::BodyFetch), 0);
+}
+
+/// AU-6, L65: a backup that becomes the primary knows who vouches for what it cannot check.
+#[test]
+fn l65_a_new_primary_asks_for_what_others_vouch_for() {
+    let mut desk = Desk::new(R1);
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+    desk.pass(60);
+    assert_eq!(desk.sent(Kind::BodyFetch), 0, "another one is to propose it");
+    let empty = desk.empty_view_change(1);
+    for from in [R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { .. })));
+    desk.pass(30);
+    assert!(desk.sent(Kind::BodyFetch) > 0);
+}
+
+/// TM-2, L65: f of those who vouch may be liars, and have told the primary nothing. It has to know of 2f.
+#[test]
+fn l65_no_primary_is_timed_for_what_too_few_can_check() {
+    let suspects = |mode, n, f, others: &[u16]| {
+        let mut desk = Desk::with(R1, n, f, |config| config.request_auth = mode);
+        desk.request(c(0), 1, b"x");
+        let digest = desk.domains.request(c(0).0, 1, b"x");
+        for id in others {
+            vouch(&mut desk, ReplicaId(*id), c(0), digest);
+        }
+        desk.pass(1_000);
+        desk.said(|m| matches!(m, Milestone::Suspected { .. }))
+    };
+    for mode in [RequestAuth::Adaptive, RequestAuth::Mac] {
+        assert!(!suspects(mode, 4, 1, &[0, 2]), "a liar, the primary, and this one");
+        assert!(suspects(mode, 4, 1, &[2, 3]));
+        assert!(!suspects(mode, 7, 2, &[0, 2, 3, 4]));
+    }
+    assert!(!suspects(RequestAuth::Adaptive, 7, 2, &[0, 2, 3, 4, 5]), "the client signs, if it is correct");
+    assert!(suspects(RequestAuth::Adaptive, 7, 2, &[2, 3, 4, 5, 6]));
+    assert!(suspects(RequestAuth::Mac, 7, 2, &[2, 3, 4, 5]), "and here it never does");
+}
+
+/// AU-6, L65: a request that a liar has vouched for and then rejects is accepted by all: its primary keeps its view.
+#[test]
+fn l65_whoever_vouches_rejects_in_vain() {
+    let hands_over = |vouchers: &[ReplicaId]| {
+        let mut desk = Desk::new(R0);
+        let digest = desk.domains.request(c(0).0, 1, b"x");
+        vouchers.iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+        desk.request(c(0), 1, b"x");
+        assert_eq!(desk.sent(Kind::PrePrepare), 1);
+        // The liar has said something else of this lane since.
+        vouch(&mut desk, R2, c(0), Digest([7; 32]));
+        for from in [R2, R3] {
+            let (client, timestamp) = (c(0), Timestamp(1));
+            let reject = ReqReject { view: ViewNum(0), seq: SeqNum(1), client, timestamp, digest };
+            desk.hear(from, Kind::ReqReject, |w| reject.encode(w));
+        }
+        desk.said(|m| matches!(m, Milestone::Suspected { reason: SuspectReason::SelfHandoff, .. }))
+    };
+    assert!(hands_over(&[R2]));
+    assert!(!hands_over(&[R1, R2]));
+}
+
+/// AU-6, L65: a backup accepts what it has vouched for, also when its client has moved on to the next request.
+#[test]
+fn l65_a_backup_accepts_what_it_has_vouched_for() {
+    let prepares = |moves_on: bool| {
+        let mut desk = Desk::new(R1);
+        let frame = with_wrong_macs(desk.request_frame(c(0), 1, b"x"));
+        if moves_on {
+            desk.request(c(0), 1, b"x");
+            desk.request(c(0), 2, b"y");
+        }
+        desk.forget();
+        let batch = desk.batch_of(&[frame]);
+        desk.pre_prepare(R0, 0, 1, &batch);
+        desk.sent(Kind::Prepare)
+    };
+    assert_eq!(prepares(false), 0);
+    assert_eq!(prepares(true), 1);
 }
 
 /// AU-5, L4: what a primary says is a client's request says nothing of the client.
@@ -260,10 +377,8 @@ fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
 fn l4_a_primary_puts_no_client_on_probation() {
     let mut desk = Desk::new(R1);
     desk.request(c(0), 1, b"x");
-    let mut frame = desk.request_frame(c(0), 2, b"made up");
-    let tags = 4 * quorate_wire::frame::ENTRY_BYTES;
-    let at = frame.len() - tags;
-    frame[at..].iter_mut().for_each(|byte| *byte ^= 1);
+    let frame = desk.request_frame(c(0), 2, b"made up");
+    let frame = with_wrong_macs(frame);
     let batch = desk.batch_of(&[frame]);
     desk.pre_prepare(R0, 0, 1, &batch);
     desk.pass(60);

@@ -228,6 +228,23 @@ fn l70_long_bodies_that_batches_name_are_given_at_once() {
     assert_eq!(given(&mut desk, &digests[..3]), 1);
 }
 
+/// L120, SR-2: bodies are asked for in the order of the batches that lack them, or none would be complete for long.
+#[test]
+fn l120_bodies_are_asked_for_in_the_order_of_batches() {
+    let mut desk = Desk::new(R1);
+    let digests: Vec<Digest> = (1..=4).rev().map(|byte| Digest([byte; 32])).collect();
+    for (seq, digest) in (1..).zip(&digests) {
+        let mut batch = Batch::default();
+        batch.push_separate(*digest, None);
+        batch.seal(&desk.domains.clone(), &(desk.now.wall_ns + seq).to_le_bytes());
+        desk.pre_prepare(R0, 0, seq, &batch);
+    }
+    desk.pass(25);
+    let (_, body) = desk.last_sent(Kind::BodyFetch).unwrap();
+    let asked = BodyFetch::decode(&body).unwrap();
+    assert_eq!(asked.digests().collect::<Vec<_>>(), digests);
+}
+
 /// SR-2: a request that waits for a batch can be fetched like one that a batch names, also repeatedly.
 #[test]
 fn a_waiting_request_is_found_by_its_digest() {

@@ -116,7 +116,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 self.collector.take_all(from, *collected, has_place);
             }
             // It would lead to more records. It comes again.
-            (_, Message::PrePrepare(_)) if self.disk.is_behind() => {
+            (_, Message::PrePrepare(_) | Message::Committed(_) | Message::Body(_))
+                if self.disk.is_behind() =>
+            {
                 *self.counters.rejected.entry("disk-behind").or_default() += 1;
             }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe, watch),

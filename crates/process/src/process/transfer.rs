@@ -14,6 +14,19 @@ use crate::storage::queue::DiskQueue;
 use crate::storage::store::Store;
 
 impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
+    /// Returns whether a page that an image needs can be fetched.
+    #[inline]
+    pub(super) fn can_repair(&self) -> bool {
+        !self.peers.is_empty() && self.executor.missing_page().is_some()
+    }
+
+    /// Returns whether a page of the state could not be read, and there is no other replica to fetch it from: this one cannot
+    /// go on.
+    #[inline]
+    pub fn has_lost_a_page(&self) -> bool {
+        self.peers.is_empty() && self.counters.rejected.contains_key("page-unreadable")
+    }
+
     /// Fetches the state of a certified checkpoint.
     pub(super) fn fetch(
         &mut self,

@@ -127,7 +127,7 @@ impl Liar for WithholdFromSome {
     }
 }
 
-/// P7: never hears the requests of some clients.
+/// P7: never hears the requests of some clients, nor that others vouch for them.
 #[derive(Debug)]
 pub struct Censor {
     /// Clients whose principal is at most this are censored.
@@ -137,13 +137,21 @@ pub struct Censor {
 impl Liar for Censor {
     fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
         let censored = |client: ClientId| (1..=self.upto).contains(&client.principal());
-        if let Message::Request(request) = message
-            && censored(request.client)
-        {
+        let is_heard = !client_of(message).is_some_and(censored);
+        if !is_heard {
             lie.count();
-            return false;
         }
-        true
+        is_heard
+    }
+}
+
+/// Returns whose request this is, or says that others have.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the others name no request")]
+fn client_of(message: &Message<'_>) -> Option<ClientId> {
+    match message {
+        Message::Request(request) => Some(request.client),
+        Message::ReqAck(ack) => Some(ack.client),
+        _ => None,
     }
 }
 
@@ -408,7 +416,9 @@ impl ProposeInVain {
 
 impl Liar for ProposeInVain {
     fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
-        let Message::Request(request) = message else { return true };
+        let Message::Request(request) = message else {
+            return client_of(message).is_none_or(|client| client.principal() != Self::VICTIM);
+        };
         if request.client.principal() != Self::VICTIM || request.flags.read_only {
             return true;
         }

@@ -1,12 +1,13 @@
 //! Faults that were found in this code, each with the shortest story that shows it (`docs/faults.md`, the last
 //! section). One that is not fixed yet stands in [`crate::expected`].
 
-use quorate_pbft::config::{Config, MS};
+use quorate_pbft::config::{Config, MS, RequestAuth};
 use quorate_pbft::step::{Milestone, Reject};
 use quorate_wire::{Kind, ReplicaId};
 
 use super::found_liars::{ClaimsWhatOneHolds, EarlyHandOver, FarIncarnation, FarQuestions};
 use super::host::{REJOIN_NS, everyone_remembers};
+use super::liars::keys::KeyFlood;
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
 use crate::adversary::backup::Mute;
@@ -49,7 +50,8 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| {
         let config =
             Config { checkpoint_interval: 4, window: 8, pipeline: 4, piggyback: false, tentative: false, ..setup.config };
-        Setup { config, ..setup }
+        // A signed request needs no vouchers.
+        Setup { config: Config { request_auth: RequestAuth::SigMac, ..config }, ..setup }
     })
     .play(old_view_change),
     Scenario::new(
@@ -195,6 +197,18 @@ pub const SCENARIOS: &[Scenario] = &[
         let target = stage.world.committed();
         stage.until_executed(&others, target, 5_000 * MS)?;
         cleaned(stage, liar)
+    }),
+    Scenario::new(
+        "l121_keys_of_the_far_future",
+        &["L121", "K16"],
+        "A liar signs NEW-KEYs with the largest time; once healed, its new keys are taken (KX-1)",
+    )
+    .expects(&[Expect::Door("stale-key"), CLEANED, REJOINED])
+    .with(|setup| setup.liar(ReplicaId(2), KeyFlood::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        stage.pass(200 * MS)?;
+        cleaned(stage, ReplicaId(2))
     }),
     Scenario::new(
         "l18_incarnation_far_ahead",

@@ -1,5 +1,5 @@
 //! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, and
-//! keys (L32, L33, L36). Each of the mends has a story of its own, in which the others are of no use.
+//! keys (L32, L33, L36, L65). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_wire::{Kind, ReplicaId, ViewNum};
@@ -106,6 +106,31 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("all have started again"), Expect::Noted("answered")])
     .with(|setup| Setup { clients: 1, lanes: 1, ..setup })
     .play(cluster_starts_again),
+    Scenario::new(
+        "l65_primary_cannot_check_a_request",
+        &["L65"],
+        "Only backups can check requests with MACs: they vouch, and the primary asks them for the requests (AU-6)",
+    )
+    .expects(&[Expect::Door("not-authentic"), Expect::Noted("ordered")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| checked_by_the_last(stage, true)),
+    Scenario::new(
+        "l65_too_few_can_check_a_request",
+        &["L65"],
+        "2f replicas vouch for requests that no one else can check, f of them not to the primary: it keeps its view (TM-2)",
+    )
+    .expects(&[Expect::Door("not-authentic"), Expect::Noted("waited for")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        let (f, primary) = (stage.cluster().f(), stage.world.hosts[0].node);
+        for h in stage.cluster().n() - f..stage.cluster().n() {
+            let liar = stage.world.hosts[h].node;
+            stage.world.network.mute(liar, primary, Kind::ReqAck);
+        }
+        checked_by_the_last(stage, false)
+    }),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -272,6 +297,26 @@ fn cluster_starts_again(stage: &mut Stage) -> Ended {
         stage.pass(500 * MS)?;
         stage.note("answered");
         stage.require(stage.view() == view, format!("view {} after view {view}", stage.view()))?;
+    }
+    Ok(())
+}
+
+/// A client sends requests that only the last `2f` replicas can check. Says whether they are to be ordered.
+fn checked_by_the_last(stage: &mut Stage, ordered: bool) -> Ended {
+    const CLIENT: usize = 2;
+    let spoiled = stage.all();
+    let spoiled = &spoiled[..spoiled.len() - 2 * stage.cluster().f()];
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    stage.pass(200 * MS)?;
+    for t in 1..=4 {
+        let before = stage.world.checkers.commands();
+        let request = Forgery::new(t, &super::client::operation(stage, t)).spoiled(spoiled);
+        let frame = stage.world.forge(CLIENT, &request);
+        stage.world.post_all(CLIENT, &frame);
+        stage.pass(1_000 * MS)?;
+        let is_ordered = stage.world.checkers.commands() > before;
+        stage.require(is_ordered == ordered, format!("request {t}: ordered {is_ordered}"))?;
+        stage.note(if ordered { "ordered" } else { "waited for" });
     }
     Ok(())
 }

@@ -176,7 +176,17 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("view 0 to the end")])
     .views_max(|_| 0)
     .with(|setup| Setup { lanes: LACKED_LANES, ..setup })
-    .play(long_and_lacked),
+    .play(|stage| long_and_lacked(stage, LACKED_LANES, LONG_BYTES, 2)),
+    Scenario::new(
+        "l120_many_bodies_that_backups_lack",
+        &["L120"],
+        "No backup gets any of a client's separate requests, of which 256 are outstanding: no view change (SR-2)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Noted("view 0 to the end")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { lanes: MANY_LANES, ..setup })
+    .play(|stage| long_and_lacked(stage, MANY_LANES, SEPARATE_BYTES, 1)),
     Scenario::new(
         "l46_many_reads_in_one_datagram",
         &["L46"],
@@ -242,13 +252,17 @@ fn long_in_all_lanes(stage: &mut Stage) -> Ended {
 /// Lanes with long requests that backups lack: as many as there are proposals in progress.
 const LACKED_LANES: u16 = 8;
 
-/// Each lane of client 1 has a long request outstanding all the time, which does not reach two backups.
-fn long_and_lacked(stage: &mut Stage) -> Ended {
-    let ask = Ask { operation: vec![0; LONG_BYTES], read_only: false };
-    let backups = &stage.all()[2..];
+/// Lanes with requests of this length, just long enough to be separate: a batch has 62 of them.
+const MANY_LANES: u16 = 256;
+const SEPARATE_BYTES: usize = 4_200;
+
+/// Each of these lanes of client 1 has a request outstanding all the time, which reaches the first `reached` replicas only.
+fn long_and_lacked(stage: &mut Stage, lanes: u16, bytes: usize, reached: usize) -> Ended {
+    let ask = Ask { operation: vec![0; bytes], read_only: false };
+    let backups = &stage.all()[reached..];
     stage.hold_requests(1, backups);
     for _ in 0..10 {
-        for lane in 0..usize::from(LACKED_LANES) {
+        for lane in 0..usize::from(lanes) {
             stage.world.ask_for(1, lane, &ask);
         }
         stage.pass(200 * MS)?;

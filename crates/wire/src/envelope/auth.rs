@@ -231,9 +231,12 @@ impl<P: Protocol> Authenticator<P> {
     }
 
     /// Tells the time. Call it once in a while, every 100 ms or so, and before
-    /// [`Self::take_outgoing`].
-    pub fn tick(&mut self, mono_ns: u64, _wall_ns: u64) {
+    /// [`Self::take_outgoing`]. The time of day is needed less often (KX-1): 0 stands for the last one and the time since.
+    pub fn tick(&mut self, mono_ns: u64, wall_ns: u64) {
         self.exchange.observe(mono_ns);
+        if wall_ns != 0 {
+            self.exchange.observe_wall(wall_ns);
+        }
     }
 
     /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.

@@ -47,6 +47,10 @@ const DOUBT_NS: u64 = 30_000_000_000;
 /// How long a client's next signature is not looked at after a request with a wrong MAC.
 const SIGNATURE_NS: u64 = 10_000_000;
 
+/// How far the time of a NEW-KEY may be ahead of the own clock, for clocks differ. So a Byzantine node cannot use up the
+/// times of its later, correct keys (KX-1).
+pub const AHEAD_NS: u64 = (1 << 20) * 1_000_000_000;
+
 /// Why an entry proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
@@ -59,7 +63,7 @@ pub enum Mismatch {
 /// How to treat a NEW-KEY before its signature has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Older than one that was accepted: a replay (KX-1).
+    /// Older than one that was accepted, a replay, or of a time far ahead (KX-1).
     Stale,
     /// The one that was accepted last, once more.
     Known,
@@ -73,6 +77,8 @@ pub enum Freshness {
 pub struct Exchange {
     own: Principal,
     now_ns: u64,
+    /// The time of day, as it was told last, and when.
+    wall: (u64, u64),
     generations: Generations,
     /// From when on the current generation is used for sending.
     switch_ns: u64,
@@ -108,6 +114,7 @@ impl Exchange {
         let mut exchange = Self {
             own,
             now_ns: 0,
+            wall: (wall_ns, 0),
             generations: Generations {
                 cluster_id,
                 current: Generation::new(entropy, wall_ns, None),
@@ -171,6 +178,18 @@ impl Exchange {
         }
     }
 
+    /// Sets the time of day.
+    #[inline]
+    pub fn observe_wall(&mut self, wall_ns: u64) {
+        self.wall = (wall_ns, self.now_ns);
+    }
+
+    /// Returns the latest time that a NEW-KEY may have now.
+    fn latest(&self) -> u64 {
+        let (wall_ns, told_ns) = self.wall;
+        wall_ns.saturating_add(self.now_ns.saturating_sub(told_ns)).saturating_add(AHEAD_NS)
+    }
+
     #[cold]
     fn end_previous(&mut self) {
         self.generations.previous = None;
@@ -181,6 +200,7 @@ impl Exchange {
     /// Begins a new generation (KX-2). The one before is received with for [`GRACE_NS`], and sent
     /// with until every replica is seen to use the new one, one second at most.
     pub fn refresh(&mut self, entropy: &[u8; 32], wall_ns: u64) {
+        self.observe_wall(wall_ns);
         let next = Generation::new(entropy, wall_ns, Some(&self.generations.current));
         let before = core::mem::replace(&mut self.generations.current, next);
         self.peers.all().for_each(|peer| peer.start_generation(before.key_id));
@@ -237,14 +257,15 @@ impl Exchange {
 
     /// Returns how to treat a NEW-KEY of `from`, before its signature is verified (KX-1).
     pub fn judge(&mut self, from: Principal, new_key: &NewKey) -> Freshness {
-        let Some(known) = self.peers.get(from).and_then(|peer| peer.share().copied()) else {
-            return Freshness::New;
-        };
-        if new_key.time > known.time {
-            return Freshness::New;
+        let latest = self.latest();
+        let known = self.peers.get(from).and_then(|peer| peer.share().copied());
+        let same = |known: &Share| (known.time, known.key_id, known.public);
+        if known.as_ref().map(same) == Some((new_key.time, new_key.key_id, new_key.share)) {
+            return Freshness::Known;
         }
-        let same = (new_key.time, new_key.key_id, new_key.share) == (known.time, known.key_id, known.public);
-        if same { Freshness::Known } else { Freshness::Stale }
+        // One that was taken while the own clock was wrong gives way.
+        let is_later = known.is_none_or(|known| new_key.time > known.time || known.time > latest);
+        if is_later && new_key.time <= latest { Freshness::New } else { Freshness::Stale }
     }
 
     /// Takes the share of a NEW-KEY that is new and whose signature the caller has verified, and

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use quorate_wire::codec::Writer;
-use quorate_wire::exchange::{CLIENTS_MAX, Exchange};
+use quorate_wire::exchange::{AHEAD_NS, CLIENTS_MAX, Exchange};
 use quorate_wire::frame::{Frame, HEADER_BYTES, SIGNATURE_BYTES};
 use quorate_wire::message::NewKey;
 use quorate_wire::{Admitted, ClientId, Cluster, ClusterId, Door, DoorError, Kind, Principal, ReplicaId};
 
 use crate::samples::{body, sample};
-use crate::world::{C0, C1, N, Setting, World, door, encode, signer, who};
+use crate::world::{C0, C1, N, Setting, WALL_NS, World, door, encode, signer, who};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -71,6 +71,30 @@ fn k16_a_replayed_new_key_is_refused() {
     assert_eq!(admit_keys(&mut world.doors[3], 0, &old), Err(DoorError::StaleKey(who(0))));
     // The newest one once more is no news, and no harm.
     assert_eq!(admit_keys(&mut world.doors[3], 0, &new), Ok(()));
+}
+
+/// KX-1, L121: a NEW-KEY of the far future is refused, or those of its sender would be too old forever. One that was taken
+/// while the own clock was wrong gives way.
+#[test]
+fn l121_a_new_key_of_the_far_future_is_refused() {
+    let mut world = World::new();
+    let mut keys_of = |time: u64| {
+        let mut start = door(world.setting, 0, 2);
+        start.refresh([0x78; 32], time);
+        new_keys(&mut start, 0).swap_remove(0).1
+    };
+    let far = [u64::MAX, WALL_NS + AHEAD_NS + 1].map(&mut keys_of);
+    let [now, farthest] = [WALL_NS, WALL_NS + AHEAD_NS].map(&mut keys_of);
+    let stale = Err(DoorError::StaleKey(who(0)));
+    let receiver = &mut world.doors[3];
+    far.iter().for_each(|frame| assert_eq!(admit_keys(receiver, 0, frame), stale));
+    assert_eq!(admit_keys(receiver, 0, &farthest), Ok(()));
+    assert_eq!(admit_keys(receiver, 0, &now), stale);
+    receiver.tick(0, WALL_NS - 1);
+    assert_eq!(admit_keys(receiver, 0, &now), Ok(()));
+    assert_eq!(admit_keys(receiver, 0, &farthest), stale);
+    // A node that is told the time of day once knows it later, too.
+    assert_eq!(admit_keys(receiver, 1, &farthest), Ok(()));
 }
 
 /// K16: replays of a NEW-KEY of a replica that asks for an answer get one each 100 ms, not one each.

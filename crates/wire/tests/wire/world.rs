@@ -57,6 +57,9 @@ pub(crate) fn signer(setting: Setting, at: usize) -> Signer {
     if setting.ed25519 { Signer::ed25519(seed) } else { Signer::Toy(seed) }
 }
 
+/// The time of day.
+pub(crate) const WALL_NS: u64 = 1_700_000_000_000_000_000;
+
 /// An authenticator of `at` that knows nobody's share yet. `start` counts its starts.
 pub(crate) fn door(setting: Setting, at: usize, start: u8) -> Door {
     let mut verifier = Verifier::default();
@@ -67,7 +70,10 @@ pub(crate) fn door(setting: Setting, at: usize, start: u8) -> Door {
     let Setting { cluster_id, epoch, .. } = setting;
     let mut entropy = [u8::try_from(at).unwrap() + 0x20; 32];
     entropy[31] = start;
-    Door::new(who(at), cluster, cluster_id, epoch, signer(setting, at), verifier, entropy, u64::from(start))
+    let (own, signer, start) = (who(at), signer(setting, at), u64::from(start));
+    let mut door = Door::new(own, cluster, cluster_id, epoch, signer, verifier, entropy, start);
+    door.tick(0, WALL_NS);
+    door
 }
 
 impl World {

@@ -1,7 +1,6 @@
 //! One lane of the request table: the request that waits, and what may be sent again.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use quorate_wire::batch::{Body, StoredRequest};
 use quorate_wire::frame::PACKED_BYTES_MAX;
@@ -145,6 +144,11 @@ impl Pending {
         self.timed = false;
     }
 
+    /// This replica says once more that it holds it.
+    pub(super) fn vouch_again(&mut self) {
+        self.vouched = self.vouched.saturating_add(1);
+    }
+
     /// It has the time from now on.
     pub(super) fn restart_clock(&mut self, now: u64) {
         self.since = now;
@@ -167,9 +171,6 @@ pub(crate) struct Client {
     executed: Timestamp,
     /// The one that waits, authentic here. At most one (`CW`).
     pending: Option<Pending>,
-    /// For which request each replica vouches, the last that it named (TM-2). At most one a replica: what one says
-    /// of another request changes nothing of what the others have said.
-    vouched: Vec<(quorate_wire::ReplicaId, quorate_wire::Digest)>,
     resent_at: u64,
     /// The last request in such a batch when the cached reply was asked for.
     asked_at: Timestamp,
@@ -307,52 +308,5 @@ impl Client {
         if let Some(pending) = self.pending.take() {
             self.recycle(pending.request);
         }
-    }
-
-    /// Returns how many replicas vouch for the waiting request.
-    pub(super) fn vouchers(&self) -> usize {
-        let Some(pending) = &self.pending else { return 0 };
-        self.vouched.iter().filter(|(_, digest)| *digest == pending.request.digest).count()
-    }
-
-    /// Notes that this replica, `own`, vouches for the waiting request, once more. Returns the set of those who do.
-    pub(crate) fn vouch_again(&mut self, own: quorate_wire::ReplicaId) -> u64 {
-        let Some(pending) = &mut self.pending else { return 0 };
-        pending.vouched = pending.vouched.saturating_add(1);
-        let digest = pending.request.digest;
-        self.vouch(digest, own)
-    }
-
-    /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
-    pub(crate) fn vouch(&mut self, digest: quorate_wire::Digest, replica: quorate_wire::ReplicaId) -> u64 {
-        match self.vouched.iter_mut().find(|(by, _)| *by == replica) {
-            Some((_, last)) => *last = digest,
-            None => self.vouched.push((replica, digest)),
-        }
-        let same = self.vouched.iter().filter(|(_, of)| *of == digest);
-        same.fold(0, |set, (by, _)| set | crate::order::votes::bit(*by))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_wire::{Digest, ReplicaId};
-
-    use super::*;
-
-    /// TM-2, L10: what one replica says of another request does not undo what others have said of this one.
-    #[test]
-    fn l10_a_wrong_voucher_changes_nothing_of_the_right_ones() {
-        let (right, wrong) = (Digest([1; 32]), Digest([2; 32]));
-        let mut client = Client::default();
-        assert_eq!(client.vouch(right, ReplicaId(1)), 0b0010);
-        assert_eq!(client.vouch(wrong, ReplicaId(3)), 0b1000);
-        assert_eq!(client.vouch(right, ReplicaId(2)), 0b0110);
-        // One that changes its mind counts for the last only, and nothing grows.
-        assert_eq!(client.vouch(right, ReplicaId(3)), 0b1110);
-        for byte in 0..100 {
-            client.vouch(Digest([byte; 32]), ReplicaId(3));
-        }
-        assert_eq!(client.vouched.len(), 3);
     }
 }

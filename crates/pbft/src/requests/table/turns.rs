@@ -1,12 +1,14 @@
-//! Whose turn it is: which requests wait for the primary and since when (TM-1, TM-2), and whose long ones have room here
-//! (SR-1).
+//! Whose turn it is: which requests wait for the primary and since when (TM-1, TM-2), who vouches for them (AU-3), and whose
+//! long ones have room here (SR-1).
 
 use alloc::vec::Vec;
 
+use quorate_wire::Digest;
 use quorate_wire::batch::Body;
-use quorate_wire::id::{ClientId, SeqNum, Timestamp};
+use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
 
 use super::lane::SHORT_BYTES;
+use super::vouchers::Vouchers;
 use super::{Client, Pending, RequestTable};
 
 /// Bytes of a principal's long requests that wait to be executed, beyond which no more are read of it.
@@ -71,9 +73,38 @@ impl RequestTable {
         self.shares.get(&principal).is_some_and(|share| share.long_bytes >= ENOUGH_BYTES)
     }
 
+    /// Notes that `replica` vouches for a request. Returns the set of those who do (TM-2).
+    pub(crate) fn note_voucher(
+        &mut self,
+        client: ClientId,
+        request: (Timestamp, Digest),
+        replica: ReplicaId,
+    ) -> u64 {
+        self.vouchers.note(client, request, replica)
+    }
+
+    /// Notes that this replica, `own`, vouches for the waiting request, once more. Returns the set of those who do.
+    pub(crate) fn vouch_again(&mut self, client: ClientId, own: ReplicaId) -> u64 {
+        let Some(pending) = self.clients.get_mut(&client).and_then(Client::pending_mut) else { return 0 };
+        pending.vouch_again();
+        let request = (pending.request().timestamp, pending.request().digest);
+        self.note_voucher(client, request, own)
+    }
+
     /// Says whether this number of other replicas vouch for the request of a lane: they hold it.
     pub(crate) fn is_held_by(&self, client: ClientId, others: usize) -> bool {
-        self.clients.get(&client).is_some_and(|client| client.vouchers() >= others)
+        let pending = self.get(client).and_then(Client::pending).map(Pending::request);
+        pending.is_some_and(|request| self.vouchers.has(client, &request.digest, others))
+    }
+
+    /// Returns the vouchers for requests.
+    pub(crate) fn vouchers(&self) -> &Vouchers {
+        &self.vouchers
+    }
+
+    /// Wants a request that is not here, if enough others vouch for it. Says whether it does.
+    pub(crate) fn want(&mut self, client: ClientId, request: (Timestamp, Digest)) -> bool {
+        self.vouchers.want(client, request)
     }
 
     /// Returns the requests that the timer guards and the primary has not proposed for a number above `last`, the

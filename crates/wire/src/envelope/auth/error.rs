@@ -40,7 +40,7 @@ pub enum AuthError {
     NotAuthentic(Principal),
     /// A digest in the message is not that of its payload (B35).
     WrongDigest(&'static str),
-    /// A NEW-KEY that is not newer than one seen (KX-1): a replay.
+    /// A NEW-KEY that is not newer than one seen, a replay, or of a time far ahead (KX-1).
     StaleKey(Principal),
     /// A REPLY for another client (K11).
     OtherClient(ClientId),
@@ -118,7 +118,9 @@ impl core::fmt::Display for AuthError {
             }
             Self::NotAuthentic(sender) => write!(f, "the MAC or signature is not {sender}'s"),
             Self::WrongDigest(kind) => write!(f, "a digest in this {kind} is not its payload's"),
-            Self::StaleKey(sender) => write!(f, "a NEW-KEY of {sender} that is not newer than one seen"),
+            Self::StaleKey(sender) => {
+                write!(f, "a NEW-KEY of {sender} that is not newer than one seen, or of a time far ahead")
+            }
             Self::OtherClient(client) => write!(f, "a REPLY for {client}"),
             Self::TooManySignatures(sender) => {
                 write!(f, "a signature in the name of {sender} that was not looked at: there are too many")
