@@ -185,12 +185,21 @@ impl Local {
 
     /// Returns the process that runs a node, if one does.
     pub(crate) fn process(&self, name: &str) -> Option<Pid> {
+        self.running(name).map(|(pid, _)| pid)
+    }
+
+    /// Returns whether the process that runs a replica is a liar.
+    pub(crate) fn lies(&self, name: &str) -> bool {
+        self.running(name).is_some_and(|(_, line)| has_word(&line, b"--liar"))
+    }
+
+    /// Returns the process that runs a node, and its command line.
+    fn running(&self, name: &str) -> Option<(Pid, Vec<u8>)> {
         let pid: i32 = self.read(name, "pid")?.trim().parse().ok()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let dir = self.node(name);
-        let ours = line.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_encoded_bytes());
         // A zombie process has no command line.
-        ours.then(|| Pid::from_raw(pid))
+        let ours = has_word(&line, self.node(name).as_os_str().as_encoded_bytes());
+        ours.then(|| (Pid::from_raw(pid), line))
     }
 
     /// Sends a signal to a node, if it runs.
@@ -295,6 +304,11 @@ impl Local {
         let write = || File::create(&path)?.write_all(text.as_bytes());
         write().map_err(|error| unwritable(&path, &error))
     }
+}
+
+/// Returns whether a command line has this word.
+fn has_word(line: &[u8], word: &[u8]) -> bool {
+    line.split(|byte| *byte == 0).any(|other| other == word)
 }
 
 /// Returns whether a process without memory still holds its ports and locks, from its `/proc` status. It does until

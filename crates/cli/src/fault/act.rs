@@ -74,7 +74,11 @@ impl<'a> Break<'a> {
     }
 
     pub(super) fn pause(&self) -> Result<(), Failure> {
-        self.local.signal(self.name, Signal::SIGSTOP);
+        if !self.local.signal(self.name, Signal::SIGSTOP) {
+            return Err(Failure::new(Code::Rule, format!("r{} does not run", self.id))
+                .at("REPLICA")
+                .next(format!("quorate fault heal {}", self.id)));
+        }
         self.local.set_fault(self.name, Some("paused"))?;
         out::line(format!("r{0} paused. undo: quorate fault heal {0}", self.id));
         Ok(())
@@ -223,8 +227,8 @@ impl<'a> Break<'a> {
 
     pub(super) fn heal(&self) -> CommandResult {
         let (local, id) = (self.local, &self.id);
-        let fault = local.fault(self.name).unwrap_or_default();
-        if fault.starts_with("lies") || fault.starts_with("is slow") {
+        // The note of a later fault may have replaced that of the lie.
+        if local.lies(self.name) {
             local.stop(self.name);
         }
         if local.process(self.name).is_none() {
