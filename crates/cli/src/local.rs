@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/up.lock            held by `quorate up` while it runs, with its process id
+//! DIR/run/lock           held by a command while it starts or stops nodes
 //! DIR/run/replica-0.pid  the process that runs replica 0, if one does
 //! DIR/run/replica-0.how  the injected fault, if there is one: killed, paused, ...
 //! DIR/replica-0/         made by `quorate init`, and replica.log
@@ -28,6 +29,8 @@ use crate::fail::Failure;
 
 /// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(5);
+/// How long another command may start or stop nodes.
+const BUSY: Duration = Duration::from_secs(30);
 /// How much of the end of a log is read, in bytes.
 const LOG_BYTES: u64 = 64 << 10;
 /// The least that a starting replica reads of its log and state in a second, on a slow and busy disk.
@@ -107,6 +110,26 @@ impl Local {
                 .at(self.dir.display().to_string())
                 .next("stop it first, or choose another directory with --dir")
         })
+    }
+
+    /// Keeps other commands from starting and stopping nodes until this is dropped. Waits for one that does.
+    pub(crate) fn alone(&self) -> Result<Flock<File>, Failure> {
+        let path = self.dir.join("run").join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let mut file = file.map_err(|error| unwritable(&path, &error))?;
+        let end = Instant::now() + BUSY;
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => return Ok(held),
+                Err((file, _)) if Instant::now() < end => file,
+                Err(_) => {
+                    return Err(Failure::new(Code::InUse, "another command starts or stops replicas")
+                        .at(self.dir.display().to_string())
+                        .next("wait until that command has ended, and repeat this one"));
+                }
+            };
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Returns whether a replica runs. Without a running `quorate up`, a killed one left it.

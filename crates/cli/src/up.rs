@@ -189,6 +189,8 @@ impl Up {
         let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
         let mut nodes = Vec::new();
         let ended = self.serve(&local, page, (is_new, begin), &stop, &mut nodes);
+        // A fault that is injected or healed now would leave a process behind.
+        let alone = local.alone();
         for (name, _) in nodes.iter().rev() {
             local.stop(name);
         }
@@ -197,7 +199,7 @@ impl Up {
         for (_, child) in &mut nodes {
             let _ = child.wait();
         }
-        drop(lock);
+        drop((lock, alone));
         ended?;
         out::line(if local.keeps()? {
             format!("stopped. all data is in {}; `quorate up` continues with it", self.dir().display())
@@ -286,6 +288,8 @@ impl Up {
         nodes: &mut Vec<(String, Child)>,
     ) -> Result<(), Failure> {
         let (mut patience, mut logged) = (PATIENCE, Vec::new());
+        // To `quorate fault`, a replica that has not been started yet looks like one that has ended.
+        let alone = local.alone()?;
         for name in local.replicas() {
             local.set_fault(&name, None)?;
             patience = patience.max(PATIENCE + local.reads_for(&name));
@@ -293,6 +297,7 @@ impl Up {
             let child = local.start(&name, "replica", &[])?;
             nodes.push((name, child));
         }
+        drop(alone);
         let node = ClientNode::open(&local.node(WATCH))?;
         // An older cluster may lack the client of a gateway that is new.
         let mut gateways = self.gateways_of(node.settings().service);
@@ -404,6 +409,7 @@ fn stop_all(local: &Local) {
     let mut names = local.replicas();
     names.push(MOUNT.to_owned());
     names.extend((0..GATEWAYS.len()).map(gateway_client));
+    let _alone = local.alone();
     for name in names {
         local.stop(&name);
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,5 +34,24 @@ fn a_paused_liar_is_healed_of_the_lie() {
     while fs::read(format!("/proc/{}/cmdline", process(&up, 2))).is_ok_and(|line| !line.is_empty()) {}
     let (status, said) = up.fault(&["pause", "2"]);
     assert!(status == Some(2) && said.contains("r2 does not run"), "{said}");
+    up.down();
+}
+
+/// Of two faults at the same time, one more than the cluster tolerates, one is refused. Before a replica is killed, both
+/// look whether the cluster answers, which takes a moment.
+#[test]
+fn of_two_faults_at_once_one_is_refused() {
+    let up = up("two-faults");
+    let data = up.dir().join("data");
+    let faults = ["1", "2"].map(|replica| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(["fault", "kill", replica, "--dir", &data]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    let mut ended: Vec<Output> = faults.map(|fault| fault.wait_with_output().unwrap()).into();
+    ended.sort_by_key(|fault| fault.status.code());
+    assert_eq!(ended[0].status.code(), Some(0), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended[1].stderr);
+    assert!(ended[1].status.code() == Some(2) && said.contains("Q044"), "{ended:?}");
     up.down();
 }
