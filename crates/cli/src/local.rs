@@ -12,6 +12,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use quorate_wire::{Principal, ReplicaId};
 
 use crate::code::Code;
 use crate::fail::Failure;
+use crate::log;
 
 /// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(5);
@@ -98,6 +100,17 @@ impl Local {
     pub(crate) fn runs(&self) -> bool {
         let file = OpenOptions::new().read(true).open(self.dir.join("up.lock"));
         file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+    }
+
+    /// Returns the process of the `up` that runs on it. The number in the file alone may be that of an `up` that has
+    /// ended, and of another process by now: a process that only looks holds the lock, too, for a moment.
+    pub(crate) fn up(&self) -> Option<Pid> {
+        let path = self.dir.join("up.lock");
+        let pid: i32 = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        let place = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let own = place(&path)?;
+        let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        open.any(|file| place(&file.path()) == Some(own)).then(|| Pid::from_raw(pid))
     }
 
     /// Holds the lock of a running `up`.
@@ -189,21 +202,26 @@ impl Local {
             // Of a subcommand of a subcommand the last word.
             _ => self.node(name).join(format!("{}.log", command.rsplit(' ').next().unwrap_or(command))),
         };
-        let log = OpenOptions::new().create(true).append(true).open(&path);
-        let log = log.map_err(|error| unwritable(&path, &error))?;
-        let child = Command::new(program)
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(|error| unwritable(&path, &error))?;
+        let child = log::readable(&mut Command::new(program))
             .args(command.split(' '))
             .arg("--dir")
             .arg(self.node(name))
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(file)
             .spawn();
-        let child = child
+        let mut child = child
             .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
-        self.write(name, "pid", &child.id().to_string())?;
-        Ok(child)
+        let noted = self.write(name, "pid", &child.id().to_string());
+        if noted.is_err() {
+            // Without its number nobody finds it later.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        noted.map(|()| child)
     }
 
     /// Returns the process that runs a node, if one does.
@@ -374,6 +392,23 @@ mod tests {
         drop(end);
         assert!(other.join().is_ok());
         Ok(())
+    }
+
+    /// `down` sends no signal to a process that has the number of an `up` that has ended.
+    #[test]
+    fn the_process_of_up_has_its_lock_open() -> std::io::Result<()> {
+        let dir = std::env::temp_dir().join(format!("quorate-test-up-lock-{}", std::process::id()));
+        fs::create_dir_all(&dir)?;
+        let local = Local::at(&dir);
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        fs::write(dir.join("up.lock"), own.to_string())?;
+        assert_eq!(local.up(), None, "another process by now");
+        let open = File::open(dir.join("up.lock"))?;
+        assert_eq!(local.up(), Some(Pid::from_raw(own)));
+        drop(open);
+        fs::write(dir.join("up.lock"), "")?;
+        assert_eq!(local.up(), None, "it has the lock, and has not written its number yet");
+        fs::remove_dir_all(&dir)
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch, text};
@@ -434,32 +433,40 @@ impl Down {
     pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
-        let path = local.dir().join("up.lock");
-        let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-        let Some(pid) = pid.filter(|_| local.runs()) else {
-            let is_left = local.any_replica_runs();
-            stop_all(&local);
-            out::line(if is_left {
-                format!("stopped what a killed `up` had left in {}; {after}", self.dir.display())
-            } else {
-                format!("{} is not running", self.dir.display())
-            });
-            return Ok(ExitCode::SUCCESS);
-        };
-        let asked = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        asked.map_err(|error| {
-            Failure::new(Code::InUse, format!("process {pid} cannot be stopped: {error}"))
-                .at(path.display().to_string())
-        })?;
-        let end = Instant::now() + PATIENCE;
+        let lock = local.dir().join("up.lock");
+        let (mut asked, end) = (None, Instant::now() + PATIENCE);
         while local.runs() {
+            // An `up` that has just started has not written its number yet.
+            if let Some(pid) = local.up().filter(|_| asked.is_none()) {
+                kill(pid, Signal::SIGTERM).map_err(|error| {
+                    Failure::new(Code::InUse, format!("process {pid} cannot be stopped: {error}"))
+                        .at(lock.display().to_string())
+                })?;
+                asked = Some(pid);
+            }
             if Instant::now() > end {
-                return Err(Failure::new(Code::InUse, format!("process {pid} does not stop"))
-                    .at(path.display().to_string()));
+                let what = asked.map_or_else(
+                    || "a process that this user cannot see holds the lock of `quorate up`".to_owned(),
+                    |pid| format!("process {pid} does not stop"),
+                );
+                return Err(Failure::new(Code::InUse, what)
+                    .at(lock.display().to_string())
+                    .next("stop the process that has this file open"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        out::line(format!("stopped {}; {after}", self.dir.display()));
+        let dir = self.dir.display();
+        if asked.is_some() {
+            out::line(format!("stopped {dir}; {after}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let is_left = local.any_replica_runs();
+        stop_all(&local);
+        out::line(if is_left {
+            format!("stopped what a killed `up` had left in {dir}; {after}")
+        } else {
+            format!("{dir} is not running")
+        });
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Dir, own_address};
+use crate::support::{Cluster, Dir, own_address, quorate};
 use crate::up::Up;
 
 fn up(name: &str) -> Up {
@@ -54,4 +54,32 @@ fn of_two_faults_at_once_one_is_refused() {
     let said = String::from_utf8_lossy(&ended[1].stderr);
     assert!(ended[1].status.code() == Some(2) && said.contains("Q044"), "{ended:?}");
     up.down();
+}
+
+/// `up` and `fault` read the logs of replicas, whatever the environment says about logs.
+#[test]
+fn up_and_fault_work_with_any_setting_of_the_log() {
+    let (dir, door) = (Dir::new("log-setting"), SocketAddr::new(own_address(), 6380));
+    let (data, host) = (dir.join("data"), door.ip().to_string());
+    let (address, page) = (door.to_string(), SocketAddr::new(door.ip(), 9640).to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.args(["up", "--service", "kv", "--dir", &data, "--host", &host, "--resp", &address]);
+    command.args(["--status", &page]).env("QUORATE_LOG", "error").env("QUORATE_LOG_FORMAT", "json");
+    Up::run(dir, door, command).down();
+}
+
+/// A replica whose number cannot be written, as on a full disk, does not run on where no command finds it.
+#[test]
+fn a_replica_whose_number_cannot_be_written_is_stopped() {
+    let cluster = Cluster::make("no-number", &["--clients", "5"], "");
+    let (data, replica) = (cluster.dir.join("c"), cluster.replica_dir(3).canonicalize().unwrap());
+    fs::create_dir_all(cluster.dir.path().join("c/run/replica-3.pid")).unwrap();
+    let at = |port| SocketAddr::new(own_address(), port).to_string();
+    let ended = quorate(&["up", "--dir", &data, "--resp", &at(6380), "--status", &at(9640)]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(2) && said.contains("replica-3.pid"), "{said}");
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path().join("cmdline"));
+    let lines = processes.filter_map(|path| fs::read_to_string(path).ok());
+    let left: Vec<String> = lines.filter(|line| line.contains(replica.to_str().unwrap())).collect();
+    assert_eq!(left, Vec::<String>::new());
 }
