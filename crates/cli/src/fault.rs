@@ -3,10 +3,12 @@
 mod act;
 pub(crate) mod probe;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use nix::fcntl::Flock;
 
 use self::act::Break;
 use crate::code::Code;
@@ -71,32 +73,29 @@ enum What {
 impl Fault {
     pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
-        if !local.runs() {
-            return Err(Failure::new(Code::Unreachable, "the cluster is not running")
-                .at(self.dir.display().to_string())
-                .next("quorate up"));
-        }
         let names = local.replicas();
         if self.what == What::Heal && self.replica == "all" {
             return heal_all(&local, &names);
         }
+        // Another fault at the same time would count no more than this one, and neither the other.
+        let held = hold(&local)?;
         let name = self.choose(&local, &names)?;
         let way = self.way()?;
         let replica = Break::of(&local, name);
         if self.what == What::Heal {
             return if faulty(&local, name).is_some() {
-                replica.heal()
+                replica.heal(held)
             } else {
                 nothing_to_heal(&local, &names, name)
             };
         }
         let too_many = self.check_margin(&local, &names, name)?;
         match (self.what, way) {
-            (What::Kill, _) => replica.kill(too_many)?,
+            (What::Kill, _) => replica.kill(too_many, held)?,
             (What::Pause, _) => replica.pause()?,
-            (What::Wipe, _) => replica.wipe(too_many)?,
-            (What::Corrupt, _) => replica.corrupt()?,
-            (What::Lie | What::Slow, Some(way)) => replica.lie(&way)?,
+            (What::Wipe, _) => replica.wipe(too_many, held)?,
+            (What::Corrupt, _) => replica.corrupt(held)?,
+            (What::Lie | What::Slow, Some(way)) => replica.lie(&way, held)?,
             (What::Lie | What::Slow | What::Heal, _) => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -178,14 +177,29 @@ fn faulty(local: &Local, name: &str) -> Option<String> {
     local.fault(name).or_else(stopped)
 }
 
+/// Keeps other commands from starting and stopping replicas of a cluster that runs.
+fn hold(local: &Local) -> Result<Flock<File>, Failure> {
+    let held = local.alone()?;
+    if local.runs() {
+        return Ok(held);
+    }
+    Err(Failure::new(Code::Unreachable, "the cluster is not running")
+        .at(local.dir().display().to_string())
+        .next("quorate up"))
+}
+
 /// Heals every replica that has a fault.
 fn heal_all(local: &Local, names: &[String]) -> CommandResult {
-    let broken: Vec<&String> = names.iter().filter(|name| faulty(local, name).is_some()).collect();
-    if broken.is_empty() {
-        out::line("no replica has a fault: nothing was changed");
+    let mut healed = false;
+    for name in names {
+        let held = hold(local)?;
+        if faulty(local, name).is_some() {
+            healed = true;
+            Break::of(local, name).heal(held)?;
+        }
     }
-    for name in broken {
-        Break::of(local, name).heal()?;
+    if !healed {
+        out::line("no replica has a fault: nothing was changed");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/up.lock            held by `quorate up` while it runs, with its process id
+//! DIR/run/lock           held by a command while it starts or stops nodes
 //! DIR/run/replica-0.pid  the process that runs replica 0, if one does
 //! DIR/run/replica-0.how  the injected fault, if there is one: killed, paused, ...
 //! DIR/replica-0/         made by `quorate init`, and replica.log
@@ -11,6 +12,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,9 +27,12 @@ use quorate_wire::{Principal, ReplicaId};
 
 use crate::code::Code;
 use crate::fail::Failure;
+use crate::log;
 
 /// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(5);
+/// How long another command may start or stop nodes.
+const BUSY: Duration = Duration::from_secs(30);
 /// How much of the end of a log is read, in bytes.
 const LOG_BYTES: u64 = 64 << 10;
 /// The least that a starting replica reads of its log and state in a second, on a slow and busy disk.
@@ -97,6 +102,17 @@ impl Local {
         file.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
     }
 
+    /// Returns the process of the `up` that runs on it. The number in the file alone may be that of an `up` that has
+    /// ended, and of another process by now: a process that only looks holds the lock, too, for a moment.
+    pub(crate) fn up(&self) -> Option<Pid> {
+        let path = self.dir.join("up.lock");
+        let pid: i32 = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        let place = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let own = place(&path)?;
+        let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        open.any(|file| place(&file.path()) == Some(own)).then(|| Pid::from_raw(pid))
+    }
+
     /// Holds the lock of a running `up`.
     pub(crate) fn hold(&self) -> Result<Flock<File>, Failure> {
         let path = self.dir.join("up.lock");
@@ -107,6 +123,26 @@ impl Local {
                 .at(self.dir.display().to_string())
                 .next("stop it first, or choose another directory with --dir")
         })
+    }
+
+    /// Keeps other commands from starting and stopping nodes until this is dropped. Waits for one that does.
+    pub(crate) fn alone(&self) -> Result<Flock<File>, Failure> {
+        let path = self.dir.join("run").join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let mut file = file.map_err(|error| unwritable(&path, &error))?;
+        let end = Instant::now() + BUSY;
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => return Ok(held),
+                Err((file, _)) if Instant::now() < end => file,
+                Err(_) => {
+                    return Err(Failure::new(Code::InUse, "another command starts or stops replicas")
+                        .at(self.dir.display().to_string())
+                        .next("wait until that command has ended, and repeat this one"));
+                }
+            };
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Returns whether a replica runs. Without a running `quorate up`, a killed one left it.
@@ -166,31 +202,45 @@ impl Local {
             // Of a subcommand of a subcommand the last word.
             _ => self.node(name).join(format!("{}.log", command.rsplit(' ').next().unwrap_or(command))),
         };
-        let log = OpenOptions::new().create(true).append(true).open(&path);
-        let log = log.map_err(|error| unwritable(&path, &error))?;
-        let child = Command::new(program)
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(|error| unwritable(&path, &error))?;
+        let child = log::readable(&mut Command::new(program))
             .args(command.split(' '))
             .arg("--dir")
             .arg(self.node(name))
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(file)
             .spawn();
-        let child = child
+        let mut child = child
             .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
-        self.write(name, "pid", &child.id().to_string())?;
-        Ok(child)
+        let noted = self.write(name, "pid", &child.id().to_string());
+        if noted.is_err() {
+            // Without its number nobody finds it later.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        noted.map(|()| child)
     }
 
     /// Returns the process that runs a node, if one does.
     pub(crate) fn process(&self, name: &str) -> Option<Pid> {
+        self.running(name).map(|(pid, _)| pid)
+    }
+
+    /// Returns whether the process that runs a replica is a liar.
+    pub(crate) fn lies(&self, name: &str) -> bool {
+        self.running(name).is_some_and(|(_, line)| has_word(&line, b"--liar"))
+    }
+
+    /// Returns the process that runs a node, and its command line.
+    fn running(&self, name: &str) -> Option<(Pid, Vec<u8>)> {
         let pid: i32 = self.read(name, "pid")?.trim().parse().ok()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let dir = self.node(name);
-        let ours = line.split(|byte| *byte == 0).any(|word| word == dir.as_os_str().as_encoded_bytes());
         // A zombie process has no command line.
-        ours.then(|| Pid::from_raw(pid))
+        let ours = has_word(&line, self.node(name).as_os_str().as_encoded_bytes());
+        ours.then(|| (Pid::from_raw(pid), line))
     }
 
     /// Sends a signal to a node, if it runs.
@@ -297,6 +347,11 @@ impl Local {
     }
 }
 
+/// Returns whether a command line has this word.
+fn has_word(line: &[u8], word: &[u8]) -> bool {
+    line.split(|byte| *byte == 0).any(|other| other == word)
+}
+
 /// Returns whether a process without memory still holds its ports and locks, from its `/proc` status. It does until
 /// all its threads have ended; one may still be in a long read of a large state.
 fn holds(stat: &str) -> bool {
@@ -337,6 +392,23 @@ mod tests {
         drop(end);
         assert!(other.join().is_ok());
         Ok(())
+    }
+
+    /// `down` sends no signal to a process that has the number of an `up` that has ended.
+    #[test]
+    fn the_process_of_up_has_its_lock_open() -> std::io::Result<()> {
+        let dir = std::env::temp_dir().join(format!("quorate-test-up-lock-{}", std::process::id()));
+        fs::create_dir_all(&dir)?;
+        let local = Local::at(&dir);
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        fs::write(dir.join("up.lock"), own.to_string())?;
+        assert_eq!(local.up(), None, "another process by now");
+        let open = File::open(dir.join("up.lock"))?;
+        assert_eq!(local.up(), Some(Pid::from_raw(own)));
+        drop(open);
+        fs::write(dir.join("up.lock"), "")?;
+        assert_eq!(local.up(), None, "it has the lock, and has not written its number yet");
+        fs::remove_dir_all(&dir)
     }
 
     #[test]

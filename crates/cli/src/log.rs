@@ -1,6 +1,7 @@
 //! The log of a process, on standard error: text, or a JSON object a line.
 
 use std::fmt;
+use std::process::Command;
 
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -14,14 +15,23 @@ use tracing_subscriber::registry::LookupSpan;
 /// Writes the log of this process to standard error: as much of it as `QUORATE_LOG` says, and as JSON if
 /// `QUORATE_LOG_FORMAT` is `json`.
 pub(crate) fn to_stderr() {
-    let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
-    let level = level.unwrap_or(LevelFilter::INFO);
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false);
+    let log = tracing_subscriber::fmt().with_max_level(level()).with_writer(std::io::stderr).with_ansi(false);
     if std::env::var_os("QUORATE_LOG_FORMAT").is_some_and(|format| format == "json") {
         log.event_format(Json).init();
     } else {
         log.init();
     }
+}
+
+/// Makes a process write a log that [`Local`](crate::local::Local) can read, whatever this user wants of other processes: text,
+/// and not less of it than usual.
+pub(crate) fn readable(command: &mut Command) -> &mut Command {
+    command.env("QUORATE_LOG", level().max(LevelFilter::INFO).to_string()).env_remove("QUORATE_LOG_FORMAT")
+}
+
+fn level() -> LevelFilter {
+    let level = std::env::var("QUORATE_LOG").ok().and_then(|level| level.parse().ok());
+    level.unwrap_or(LevelFilter::INFO)
 }
 
 /// Writes each event as a JSON object, with the keys `time`, `level`, `target`, `message`, and the event's own.

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch, text};
@@ -189,6 +188,8 @@ impl Up {
         let page = page.map_or_else(|| page::listen(self.status, STATUS_FLAG), Ok)?;
         let mut nodes = Vec::new();
         let ended = self.serve(&local, page, (is_new, begin), &stop, &mut nodes);
+        // A fault that is injected or healed now would leave a process behind.
+        let alone = local.alone();
         for (name, _) in nodes.iter().rev() {
             local.stop(name);
         }
@@ -197,7 +198,7 @@ impl Up {
         for (_, child) in &mut nodes {
             let _ = child.wait();
         }
-        drop(lock);
+        drop((lock, alone));
         ended?;
         out::line(if local.keeps()? {
             format!("stopped. all data is in {}; `quorate up` continues with it", self.dir().display())
@@ -286,6 +287,8 @@ impl Up {
         nodes: &mut Vec<(String, Child)>,
     ) -> Result<(), Failure> {
         let (mut patience, mut logged) = (PATIENCE, Vec::new());
+        // To `quorate fault`, a replica that has not been started yet looks like one that has ended.
+        let alone = local.alone()?;
         for name in local.replicas() {
             local.set_fault(&name, None)?;
             patience = patience.max(PATIENCE + local.reads_for(&name));
@@ -293,6 +296,7 @@ impl Up {
             let child = local.start(&name, "replica", &[])?;
             nodes.push((name, child));
         }
+        drop(alone);
         let node = ClientNode::open(&local.node(WATCH))?;
         // An older cluster may lack the client of a gateway that is new.
         let mut gateways = self.gateways_of(node.settings().service);
@@ -404,6 +408,7 @@ fn stop_all(local: &Local) {
     let mut names = local.replicas();
     names.push(MOUNT.to_owned());
     names.extend((0..GATEWAYS.len()).map(gateway_client));
+    let _alone = local.alone();
     for name in names {
         local.stop(&name);
     }
@@ -428,32 +433,40 @@ impl Down {
     pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
-        let path = local.dir().join("up.lock");
-        let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-        let Some(pid) = pid.filter(|_| local.runs()) else {
-            let is_left = local.any_replica_runs();
-            stop_all(&local);
-            out::line(if is_left {
-                format!("stopped what a killed `up` had left in {}; {after}", self.dir.display())
-            } else {
-                format!("{} is not running", self.dir.display())
-            });
-            return Ok(ExitCode::SUCCESS);
-        };
-        let asked = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        asked.map_err(|error| {
-            Failure::new(Code::InUse, format!("process {pid} cannot be stopped: {error}"))
-                .at(path.display().to_string())
-        })?;
-        let end = Instant::now() + PATIENCE;
+        let lock = local.dir().join("up.lock");
+        let (mut asked, end) = (None, Instant::now() + PATIENCE);
         while local.runs() {
+            // An `up` that has just started has not written its number yet.
+            if let Some(pid) = local.up().filter(|_| asked.is_none()) {
+                kill(pid, Signal::SIGTERM).map_err(|error| {
+                    Failure::new(Code::InUse, format!("process {pid} cannot be stopped: {error}"))
+                        .at(lock.display().to_string())
+                })?;
+                asked = Some(pid);
+            }
             if Instant::now() > end {
-                return Err(Failure::new(Code::InUse, format!("process {pid} does not stop"))
-                    .at(path.display().to_string()));
+                let what = asked.map_or_else(
+                    || "a process that this user cannot see holds the lock of `quorate up`".to_owned(),
+                    |pid| format!("process {pid} does not stop"),
+                );
+                return Err(Failure::new(Code::InUse, what)
+                    .at(lock.display().to_string())
+                    .next("stop the process that has this file open"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        out::line(format!("stopped {}; {after}", self.dir.display()));
+        let dir = self.dir.display();
+        if asked.is_some() {
+            out::line(format!("stopped {dir}; {after}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let is_left = local.any_replica_runs();
+        stop_all(&local);
+        out::line(if is_left {
+            format!("stopped what a killed `up` had left in {dir}; {after}")
+        } else {
+            format!("{dir} is not running")
+        });
         Ok(ExitCode::SUCCESS)
     }
 }

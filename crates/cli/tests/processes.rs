@@ -3,6 +3,8 @@
 //! Some do a few rounds of what `QUORATE_ROUNDS=50 cargo test --release -p quorate-cli --test processes` does many of.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+#[path = "processes/commands.rs"]
+mod commands;
 #[path = "processes/demo.rs"]
 mod demo;
 #[path = "processes/engines.rs"]

@@ -20,8 +20,15 @@
 //! | the inodes that the kernel knows; the open files, with the users who opened them | `table`, `opens` |
 //! | attributes and errors in the kernel's format | `words` |
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#[path = "../../node/tests/cluster/mod.rs"]
+mod cluster;
 mod kernel;
 mod opens;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod rename_tests;
 mod server;
 mod table;
 mod words;

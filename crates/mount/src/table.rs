@@ -124,25 +124,23 @@ impl Table {
         self.nodes().open > 0
     }
 
-    /// Returns whether an inode is open and has no hidden name yet.
-    pub(crate) fn is_open(&self, inode: u64) -> bool {
+    /// Counts an inode as open once more if it is open and has no hidden name yet. Returns whether it did.
+    pub(crate) fn hold(&self, inode: u64) -> bool {
         let number = self.number(inode);
-        self.nodes().nodes.get(&number).is_some_and(|node| node.opens > 0 && node.hidden.is_none())
+        let mut nodes = self.nodes();
+        let node = nodes.nodes.get_mut(&number).filter(|node| node.opens > 0 && node.hidden.is_none());
+        node.map(|node| node.opens += 1).is_some()
     }
 
-    /// Records the hidden name of an inode until it is closed. Returns false if it is closed already.
-    pub(crate) fn hide(&self, inode: u64, hidden: Hidden) -> bool {
+    /// Records the hidden name of an inode that is held, until it is closed.
+    pub(crate) fn hide(&self, inode: u64, hidden: Hidden) {
         let number = self.number(inode);
-        match self.nodes().nodes.get_mut(&number).filter(|node| node.opens > 0) {
-            Some(node) => {
-                node.hidden = Some(hidden);
-                true
-            }
-            None => false,
+        if let Some(node) = self.nodes().nodes.get_mut(&number) {
+            node.hidden = Some(hidden);
         }
     }
 
-    /// Forgets the hidden name: the file has its old name again.
+    /// Forgets the hidden name: the file keeps it when it is closed, or does not have it any more.
     pub(crate) fn unhide(&self, inode: u64) {
         let number = self.number(inode);
         if let Some(node) = self.nodes().nodes.get_mut(&number) {
@@ -190,11 +188,13 @@ mod tests {
         let table = Table::new(b"root".to_vec(), 1);
         table.note(7, b"a");
         let hidden = Hidden { dir: b"root".to_vec(), name: b"h".to_vec(), user: User::default() };
-        assert!(!table.hide(7, hidden.clone()));
+        assert!(!table.hold(7), "nobody has it open");
         table.opened(7);
-        table.opened(7);
-        assert!(table.is_open(7) && table.hide(7, hidden) && !table.is_open(7));
+        assert!(table.hold(7));
+        table.hide(7, hidden);
+        assert!(!table.hold(7), "it has a hidden name");
         assert!(table.closed(7).is_none());
         assert_eq!(table.closed(7).unwrap().name, b"h");
+        assert!(!table.has_open());
     }
 }

@@ -189,10 +189,12 @@ impl Work {
     /// Removes a name. An open file is kept under another name until it is closed, because otherwise its handle would be
     /// stale.
     pub(crate) fn remove(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<(), Errno> {
-        if self.hide(user, dir, name, None)?.is_some() {
-            return Ok(());
-        }
-        self.take_out(user, &Call::Remove(place(dir, name)))
+        let Some(file) = self.hold(user, dir, name) else {
+            return self.take_out(user, &Call::Remove(place(dir, name)));
+        };
+        let hidden = self.hide(user, &file, (dir, name));
+        self.close(self.table.number(file.attributes.fileid));
+        hidden.map(drop)
     }
 
     pub(crate) fn remove_dir(&self, user: &User, dir: &[u8], name: &[u8]) -> Result<(), Errno> {
@@ -205,15 +207,34 @@ impl Work {
 
     /// Renames. A replaced file that is open is kept until it is closed.
     pub(crate) fn rename(&self, user: &User, from: (&[u8], &[u8]), to: (&[u8], &[u8])) -> Result<(), Errno> {
-        let hidden = self.hide(user, to.0, to.1, Some(from))?;
-        let renamed = self.rename_only(user, from, to);
-        if let (Err(_), Some((inode, hidden))) = (&renamed, &hidden) {
-            // It was not replaced: it gets its name back.
-            if self.rename_only(user, (&hidden.dir, &hidden.name), to).is_ok() {
-                self.table.unhide(*inode);
+        let target = if from == to { None } else { self.hold(user, to.0, to.1) };
+        let Some(target) = target else { return self.rename_only(user, from, to) };
+        // If the rename is impossible, the other file must keep its name.
+        let renamed = self.look(user, from.0, from.1).and_then(|_| {
+            let hidden = self.hide(user, &target, to)?;
+            let renamed = self.rename_only(user, from, to);
+            if let Err(errno) = renamed {
+                self.give_back(user, &target, &hidden, to, errno);
             }
-        }
+            renamed
+        });
+        self.close(self.table.number(target.attributes.fileid));
         renamed
+    }
+
+    /// Gives a hidden file its name again after a rename to this name that failed with `errno`. If its outcome is
+    /// unknown, the renamed file may have the name, now or later. So the hidden file gets a second name: unlike a
+    /// rename, this does not replace the renamed file.
+    fn give_back(&self, user: &User, file: &FoundFile, hidden: &Hidden, to: (&[u8], &[u8]), errno: Errno) {
+        let linked = self.link(user, &file.handle, to.0, to.1);
+        if linked.is_ok() || linked.is_err_and(|errno| errno == Errno::EEXIST) {
+            return;
+        }
+        if ![Errno::ETIMEDOUT, Errno::EIO].contains(&errno) {
+            let _ = self.rename_only(user, (&hidden.dir, &hidden.name), to);
+        }
+        // It may have no other name than the hidden one, which therefore stays.
+        self.table.unhide(file.attributes.fileid);
     }
 
     fn rename_only(&self, user: &User, from: (&[u8], &[u8]), to: (&[u8], &[u8])) -> Result<(), Errno> {
@@ -221,36 +242,26 @@ impl Work {
         self.server.ask(user, &call, answer!(Rename, drop))
     }
 
-    /// Gives a file that is open, and has only this name, a hidden name. Returns its inode and that name if it did.
-    /// `unless` is the handle of a file that is renamed to itself.
-    fn hide(
-        &self,
-        user: &User,
-        dir: &[u8],
-        name: &[u8],
-        unless: Option<(&[u8], &[u8])>,
-    ) -> Result<Option<(u64, Hidden)>, Errno> {
-        if !self.table.has_open() || unless == Some((dir, name)) {
-            return Ok(None);
+    /// Returns the file with this name if it is open, has no other name, and no hidden one yet. It then counts as open
+    /// once more, until [`Self::close`]: its user may close it at any time.
+    fn hold(&self, user: &User, dir: &[u8], name: &[u8]) -> Option<FoundFile> {
+        if !self.table.has_open() {
+            return None;
         }
         // The following call reports a missing name or a missing permission.
-        let Ok(found) = self.look(user, dir, name) else { return Ok(None) };
+        let found = self.look(user, dir, name).ok()?;
         let Attr { fileid: inode, nlink, kind, .. } = found.attributes;
-        if kind == FileType::Dir || nlink > 1 || !self.table.is_open(inode) {
-            return Ok(None);
-        }
-        if let Some((dir, name)) = unless {
-            // If the rename is impossible, the other file must keep its name.
-            self.look(user, dir, name)?;
-        }
-        let hidden = format!(".quorate-open-{inode:016x}").into_bytes();
-        let hidden = Hidden { dir: dir.to_vec(), name: hidden, user: user.clone() };
-        self.rename_only(user, (dir, name), (dir, &hidden.name))?;
-        if !self.table.hide(inode, hidden.clone()) {
-            // It has been closed since.
-            self.take_out(user, &Call::Remove(place(dir, &hidden.name)))?;
-        }
-        Ok(Some((inode, hidden)))
+        (kind != FileType::Dir && nlink == 1 && self.table.hold(inode)).then_some(found)
+    }
+
+    /// Renames a held file to a hidden name, which is removed when the file is closed.
+    fn hide(&self, user: &User, file: &FoundFile, from: (&[u8], &[u8])) -> Result<Hidden, Errno> {
+        let inode = file.attributes.fileid;
+        let name = format!(".quorate-open-{inode:016x}").into_bytes();
+        let hidden = Hidden { dir: from.0.to_vec(), name, user: user.clone() };
+        self.rename_only(user, from, (&hidden.dir, &hidden.name))?;
+        self.table.hide(inode, hidden.clone());
+        Ok(hidden)
     }
 
     /// Records that a file was closed, and removes it if its name was removed while it was open.

@@ -53,9 +53,9 @@ struct Up {
     /// Data directory; created if needed
     #[arg(long, default_value = "quorate-data")]
     dir: PathBuf,
-    /// Faulty replicas to tolerate, of 3f + 1
-    #[arg(long, default_value_t = 1)]
-    f: u16,
+    /// Faulty replicas to tolerate, of 3f + 1 (default 1). Only for a new cluster
+    #[arg(long)]
+    f: Option<u16>,
 }
 
 /// Create a new cluster: one directory for each node
@@ -293,26 +293,47 @@ impl Drop for Children {
 impl Up {
     fn run<F: Family>(&self, name: &str) -> ProgramResult {
         let stop = signals::stop_flag().map_err(|trouble| wrong(&trouble))?;
-        let n = 3 * u32::from(self.f) + 1;
-        if fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none()) {
-            own(self.f).make(&self.dir).map_err(|trouble| wrong(&trouble))?;
-            println!("created {}: {n} replicas, f = {}", self.dir.display(), self.f);
+        let is_new = fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none());
+        if is_new {
+            own(self.f.unwrap_or(1)).make(&self.dir).map_err(|trouble| wrong(&trouble))?;
+        }
+        let replicas = replicas(&self.dir);
+        let (n, f) = (replicas.len(), self.tolerates(replicas.len())?);
+        if is_new {
+            println!("created {}: {n} replicas, f = {f}", self.dir.display());
         }
         let program = std::env::current_exe().map_err(|error| (2, error.to_string()))?;
         let mut children = Children(Vec::new());
-        let replicas = (0..n).map(|id| self.dir.join(format!("replica-{id}"))).filter(|dir| dir.is_dir());
         for dir in replicas {
             children.0.push(start(&program, &dir).map_err(|error| (2, error.to_string()))?);
         }
         answers(&self.dir.join("client-1"), &mut children, &stop)?;
         let example = F::Operation::draw(&mut Dice::new(1)).to_json();
-        println!("HEALTHY  {} replicas, tolerates f = {} Byzantine", children.0.len(), self.f);
+        println!("HEALTHY  {n} replicas, tolerates f = {f} Byzantine");
         println!("try: {name} call --dir {}/client-0 '{example}'      stop: Ctrl-C", self.dir.display());
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
     }
+}
+
+impl Up {
+    /// Returns how many faulty replicas of `n` the cluster tolerates, if this is what was asked for.
+    fn tolerates(&self, n: usize) -> Result<usize, (u8, String)> {
+        let f = n.saturating_sub(1) / 3;
+        if self.f.is_none_or(|asked| usize::from(asked) == f) {
+            return Ok(f);
+        }
+        let dir = self.dir.display();
+        Err((2, format!("--f: the cluster in {dir} tolerates f = {f}, and this cannot be changed")))
+    }
+}
+
+/// Returns the directories of the replicas in a cluster's directory.
+fn replicas(dir: &Path) -> Vec<PathBuf> {
+    let dirs = (0..).map(|id: u16| dir.join(format!("replica-{id}")));
+    dirs.take_while(|dir| dir.is_dir()).collect()
 }
 
 fn start(program: &Path, dir: &Path) -> std::io::Result<Child> {
@@ -346,4 +367,24 @@ fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Program
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All replicas of a cluster are started, whatever `--f` says, and nothing is said about it that is not so.
+    #[test]
+    fn up_knows_the_size_of_a_cluster_from_its_directory() {
+        let dir = std::env::temp_dir().join(format!("quorate-test-program-{}", std::process::id()));
+        for name in ["replica-0", "replica-1", "replica-2", "replica-3", "replica-4", "replica-5", "replica-6"] {
+            fs::create_dir_all(dir.join(name)).unwrap();
+        }
+        let n = replicas(&dir).len();
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(n, 7);
+        let up = |f| Up { dir: dir.clone(), f };
+        assert_eq!((up(None).tolerates(n), up(Some(2)).tolerates(n)), (Ok(2), Ok(2)));
+        assert!(up(Some(1)).tolerates(n).is_err() && up(Some(2)).tolerates(4).is_err());
+    }
 }

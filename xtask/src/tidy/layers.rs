@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
     },
     Room { directory: "crates/gateways", uses: &["node", "pbft", "service", "fs", "wire"], tests_use: &[] },
     Room { directory: "crates/quorum-node", uses: &["node", "quorum", "wire"], tests_use: &["quorum-sim"] },
-    Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &[] },
+    Room { directory: "crates/mount", uses: &["node", "service", "fs", "wire"], tests_use: &["pbft"] },
     Room { directory: "crates/derive", uses: &[], tests_use: &[] },
     Room {
         directory: "crates/quorate",

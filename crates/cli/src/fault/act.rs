@@ -1,12 +1,13 @@
 //! Injects a fault into a replica, and reports what follows.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::Flock;
 use nix::sys::signal::Signal;
 use quorate_node::observe::{Cell, Health, Observer, Picture, text};
 use quorate_node::storage::commits;
@@ -44,13 +45,15 @@ impl<'a> Break<'a> {
         Self { local, name, id: name.replace("replica-", "") }
     }
 
-    /// Kills it, and reports when the others order operations again. `halts`: they will not.
-    pub(super) fn kill(&self, halts: bool) -> Result<(), Failure> {
+    /// Kills it, and reports when the others order operations again. `halts`: they will not. Here and below, `held`
+    /// keeps other commands away, until the process of the replica is the one that it is to be.
+    pub(super) fn kill(&self, halts: bool, held: Flock<File>) -> Result<(), Failure> {
         let (local, id) = (self.local, &self.id);
         let probe = Probe::open(local);
         let pid = local.process(self.name).map_or(String::new(), |pid| format!(" (pid {pid})"));
         self.kill_now()?;
         local.set_fault(self.name, Some("killed"))?;
+        drop(held);
         let next = probe.map(|probe| probe.next(if halts { HALTED } else { PATIENCE }));
         let seen = match next {
             None => "not measured: no free client key".to_owned(),
@@ -74,14 +77,18 @@ impl<'a> Break<'a> {
     }
 
     pub(super) fn pause(&self) -> Result<(), Failure> {
-        self.local.signal(self.name, Signal::SIGSTOP);
+        if !self.local.signal(self.name, Signal::SIGSTOP) {
+            return Err(Failure::new(Code::Rule, format!("r{} does not run", self.id))
+                .at("REPLICA")
+                .next(format!("quorate fault heal {}", self.id)));
+        }
         self.local.set_fault(self.name, Some("paused"))?;
         out::line(format!("r{0} paused. undo: quorate fault heal {0}", self.id));
         Ok(())
     }
 
     /// Empties its disk, starts it, and waits until it has rejoined. `halts`: it cannot rejoin.
-    pub(super) fn wipe(&self, halts: bool) -> Result<(), Failure> {
+    pub(super) fn wipe(&self, halts: bool, held: Flock<File>) -> Result<(), Failure> {
         let (local, id) = (self.local, &self.id);
         self.kill_now()?;
         for part in ["log", "checkpoint"] {
@@ -91,7 +98,7 @@ impl<'a> Break<'a> {
             }
         }
         let begin = Instant::now();
-        self.start(&[])?;
+        self.start(&[], None, held)?;
         out::line(format!("r{id} stopped, its log and state emptied, restarted: rejoining"));
         if halts {
             out::line("  it cannot rejoin before the others order operations again");
@@ -191,10 +198,10 @@ impl<'a> Break<'a> {
         picture.replicas.iter().find(|health| health.id.0 == id)
     }
 
-    pub(super) fn corrupt(&self) -> Result<(), Failure> {
+    pub(super) fn corrupt(&self, held: Flock<File>) -> Result<(), Failure> {
         self.kill_now()?;
         let damaged = damage(&self.local.node(self.name))?;
-        self.start(&[])?;
+        self.start(&[], None, held)?;
         let what = match &damaged[..] {
             [] => {
                 "nothing to damage: its log has no two commits in one segment, and it has no state".to_owned()
@@ -207,28 +214,27 @@ impl<'a> Break<'a> {
     }
 
     /// Restarts it as a liar in the same directory. Its state on disk stays correct.
-    pub(super) fn lie(&self, way: &Way) -> Result<(), Failure> {
+    pub(super) fn lie(&self, way: &Way, held: Flock<File>) -> Result<(), Failure> {
         self.local.stop(self.name);
         let how = way.typed();
-        self.start(&["--liar".to_owned(), how.clone()])?;
         let fault = if way.by.is_some() {
             format!("is {}", how.replace(':', " by "))
         } else {
             format!("lies ({how})")
         };
-        self.local.set_fault(self.name, Some(&fault))?;
+        self.start(&["--liar".to_owned(), how], Some(&fault), held)?;
         out::line(format!("r{0} now {1}. undo: quorate fault heal {0}", self.id, way.says()));
         Ok(())
     }
 
-    pub(super) fn heal(&self) -> CommandResult {
+    pub(super) fn heal(&self, held: Flock<File>) -> CommandResult {
         let (local, id) = (self.local, &self.id);
-        let fault = local.fault(self.name).unwrap_or_default();
-        if fault.starts_with("lies") || fault.starts_with("is slow") {
+        // The note of a later fault may have replaced that of the lie.
+        if local.lies(self.name) {
             local.stop(self.name);
         }
         if local.process(self.name).is_none() {
-            self.start(&[])?;
+            self.start(&[], None, held)?;
         } else {
             local.signal(self.name, Signal::SIGCONT);
             local.set_fault(self.name, None)?;
@@ -246,13 +252,14 @@ impl<'a> Break<'a> {
         Err(Failure::new(Code::InUse, "the process does not end").at(self.name))
     }
 
-    /// Starts it, and waits until it has read its state and runs. It keeps running after this command ends;
-    /// `quorate up` finds it by its process id.
-    fn start(&self, arguments: &[String]) -> Result<(), Failure> {
+    /// Starts it with this fault, and waits until it has read its state and runs. It keeps running after this command
+    /// ends; `quorate up` finds it by its process id.
+    fn start(&self, arguments: &[String], fault: Option<&str>, held: Flock<File>) -> Result<(), Failure> {
         let (local, name) = (self.local, self.name);
         let before = local.log_bytes(name);
         let mut child = local.start(name, "replica", arguments)?;
-        local.set_fault(name, None)?;
+        local.set_fault(name, fault)?;
+        drop(held);
         let (begin, patience) = (Instant::now(), GONE + local.reads_for(name));
         while !local.runs_since(name, before) {
             let ended = matches!(child.try_wait(), Ok(Some(_)));

@@ -34,7 +34,6 @@ impl Up {
         flags: &[&str],
     ) -> Self {
         let data = dir.join("data");
-        let log = File::create(dir.path().join("up.txt")).unwrap();
         let (address, host) = (door.to_string(), door.ip().to_string());
         let page = SocketAddr::new(door.ip(), 9640).to_string();
         let mut arguments = vec!["up", "--dir", &data, gateway, &address, "--status", &page];
@@ -42,13 +41,16 @@ impl Up {
             arguments.extend(["--service", service, "--host", &host]);
             arguments.extend(flags);
         }
-        let process = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stderr(log.try_clone().unwrap())
-            .stdout(log)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        command.args(arguments);
+        Self::run(dir, door, command)
+    }
+
+    /// Runs a command that starts one.
+    pub(crate) fn run(dir: Dir, door: SocketAddr, mut command: Command) -> Self {
+        let log = File::create(dir.path().join("up.txt")).unwrap();
+        let process =
+            command.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log).spawn().unwrap();
         let mut up = Self { dir: Some(dir), door, process };
         up.wait_for(" more crash");
         up

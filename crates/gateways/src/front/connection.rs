@@ -101,7 +101,12 @@ impl<T: Conversation> Connection<T> {
                 Err(_) => return false,
             }
         }
-        !self.conversation.has_ended()
+        !self.has_ended()
+    }
+
+    /// Returns whether nothing is left to do or to send.
+    pub(super) fn has_ended(&self) -> bool {
+        self.conversation.has_ended() && self.conversation.output().is_empty()
     }
 }
 

@@ -304,11 +304,14 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             if !connection.write(now_ns) {
                 return self.close(key);
             }
-            if connection.conversation.work(&self.protocol, &mut self.counts) == Progress::Rest {
+            // What is left now waits for an event. New output may be taken at once, and leave room for more.
+            let unsent = connection.conversation.output().len();
+            let progress = connection.conversation.work(&self.protocol, &mut self.counts);
+            if progress == Progress::Rest && connection.conversation.output().len() == unsent {
                 break;
             }
         }
-        if !connection.write(now_ns) {
+        if connection.has_ended() {
             return self.close(key);
         }
         if connection.waits_since.is_none() && connection.conversation.has_question() {

@@ -1,10 +1,11 @@
 //! What the loop of a gateway promises to the service in it.
 
 use std::cell::Cell;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use nix::sys::eventfd::EventFd;
@@ -187,4 +188,102 @@ fn l82_memory_is_looked_at_after_each_connection() {
     door.run(Waiting::Block, &stop).unwrap();
     assert_eq!(all.heard.load(Ordering::Relaxed), users.len());
     assert_eq!(all.most.load(Ordering::Relaxed), 5 * HOLDS);
+}
+
+/// A conversation that repeats what it hears, one byte at a time: the next one when the last one is taken.
+#[derive(Debug)]
+struct Echo {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Conversation for Echo {
+    type Protocol = ();
+
+    fn open(_: &(), _ends: Ends, _id: u64) -> Self {
+        Self { input: Vec::new(), output: Vec::new() }
+    }
+
+    fn refuse(&mut self, _why: Refused) {}
+
+    fn wants_input(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    fn is_large(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self, _: &(), bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    fn hang_up(&mut self) {}
+
+    fn work(&mut self, _: &(), _counts: &mut Counts) -> Progress {
+        if self.output.is_empty() && !self.input.is_empty() {
+            self.output.push(self.input.remove(0));
+        }
+        Progress::Rest
+    }
+
+    fn question(&mut self, _operation: &mut Vec<u8>) -> Option<Question> {
+        None
+    }
+
+    fn has_question(&self) -> bool {
+        false
+    }
+
+    fn answer(&mut self, _: &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
+
+    fn fail(&mut self, _ticket: u64, _failure: Failure) {}
+
+    fn output(&self) -> &[u8] {
+        &self.output
+    }
+
+    fn sent(&mut self, count: usize) {
+        self.output.drain(..count);
+    }
+
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    fn is_stalled(&self) -> bool {
+        false
+    }
+
+    fn may_go(&self, _idle_ns: u64) -> Option<Goes> {
+        None
+    }
+
+    fn held(&self) -> usize {
+        self.input.len() + self.output.len()
+    }
+}
+
+/// Input that was held back because of output is taken when the output has gone, although nothing else happens: such a
+/// connection stood still until it was cut.
+#[test]
+fn input_behind_output_is_taken_when_the_output_has_gone() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let event = EventFd::from_value(1).unwrap();
+    let owing =
+        Owing { turn: 0, at: u32::MAX, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
+    let address = ([127, 0, 0, 1], 0).into();
+    let mut door: FrontDoor<Echo, Owing> = FrontDoor::open(address, Limits::default(), (), owing).unwrap();
+    let mut user = TcpStream::connect(door.address().unwrap()).unwrap();
+    user.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let asked = Arc::clone(&stop);
+    let user = std::thread::spawn(move || {
+        let mut heard = [0; 3];
+        user.write_all(b"abc").unwrap();
+        let outcome = user.read_exact(&mut heard);
+        asked.store(true, Ordering::Relaxed);
+        outcome.map(|()| heard)
+    });
+    door.run(Waiting::Block, &stop).unwrap();
+    assert_eq!(user.join().unwrap().unwrap(), *b"abc");
 }

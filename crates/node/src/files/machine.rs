@@ -33,7 +33,8 @@ impl Machine {
         Self::at(client.number(), client.settings().listen, &client.settings().replicas)
     }
 
-    fn at(number: u64, listen: SocketAddr, replicas: &[SocketAddr]) -> Self {
+    /// Returns the machine of client `number`, which listens on `listen`.
+    pub fn at(number: u64, listen: SocketAddr, replicas: &[SocketAddr]) -> Self {
         let ip = match listen.ip() {
             ip if ip.is_unspecified() => replicas.first().and_then(|to| towards(*to)).unwrap_or(ip),
             ip => ip,
