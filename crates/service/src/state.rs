@@ -1,7 +1,8 @@
 //! The committed state and its checkpoints: logical copies that share every page not written since then.
 //!
 //! Each checkpoint held has a record. It contains the old content of pages that were first overwritten between that
-//! checkpoint and the next, and the digests that the next checkpoint replaced. To read a page at checkpoint `n`, take
+//! checkpoint and the next, and the digests that the next checkpoint replaced. Of a page that was not in memory then,
+//! it contains only the place where the store has the content. To read a page at checkpoint `n`, take
 //! the first record from `n` on that has it, otherwise the current page (TR-2).
 //!
 //! ```text
@@ -150,6 +151,10 @@ impl<P: PageStore> State<P> {
 
     /// Puts a page back that could not be read. The caller has checked it.
     pub(crate) fn repair(&mut self, page: u32, content: &[u8]) {
+        if self.dirty.contains(page) {
+            self.unreadable.remove(&page); // it was replaced unread, and is another page now
+            return;
+        }
         self.unsaved.insert(page);
         let content = self.pool.copy(content);
         self.replace(page, Some(content));
@@ -174,7 +179,7 @@ impl<P: PageStore> State<P> {
 
     /// Returns how many pages are in memory only because a checkpoint has another version than the state now.
     pub(crate) fn pages_of_checkpoints(&self) -> usize {
-        self.records.iter().map(|record| record.pages().len()).sum()
+        self.records.iter().map(Record::here).sum()
     }
 
     /// Returns a bit for each page that has changed since this was last asked.
@@ -209,13 +214,11 @@ impl<P: PageStore> State<P> {
         let Self { overlay, pool, store, dirty, records, .. } = self;
         let Some(record) = records.back_mut() else { unreachable!("there is always a checkpoint") };
         overlay.drain(pool, |page, content, pool| {
-            let Ok(old) = store.replace(page, content) else {
-                unreachable!("a batch brings what it writes, and it is kept until the end of the batch")
-            };
+            let old = store.replace(page, content);
             // "First write after a cut": the old page moves to the record.
             if dirty.insert(page) {
                 record.keep(page, old);
-            } else if let Some(old) = old {
+            } else if let Ok(Some(old)) = old {
                 pool.give(old);
             }
         });
@@ -269,7 +272,7 @@ impl<P: PageStore> State<P> {
     /// Returns a page as of checkpoint `seq`; none if it is empty, or cannot be read. The caller has seen that the
     /// checkpoint is held. The page may be brought into `buffer`.
     pub(crate) fn page_at<'a>(&'a self, seq: SeqNum, page: u32, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page, buffer)
+        page_since(&self.records, self.position(seq).unwrap_or(0), (&self.store, &self.tree), page, buffer)
     }
 
     /// Returns what the tree of checkpoint `seq` says of a page or node, if a later checkpoint has replaced that, even
@@ -287,7 +290,7 @@ impl<P: PageStore> State<P> {
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.
     pub(crate) fn leaf_at(&mut self, seq: SeqNum, page: u32, modified: SeqNum) -> Label {
         let from = self.position(seq).unwrap_or(0);
-        let content = page_since(&self.records, from, &self.store, page, &mut self.buffer);
+        let content = page_since(&self.records, from, (&self.store, &self.tree), page, &mut self.buffer);
         self.tree.leaf(page, modified, content)
     }
 
@@ -307,7 +310,7 @@ impl<P: PageStore> State<P> {
         pages.dedup();
         pages.retain(|&page| {
             let old = self.records.iter().skip(from).find_map(|record| record.page(page));
-            old.map_or_else(|| self.store.next(page) == Some(page), |old| old.is_some())
+            old.map_or_else(|| self.store.next(page) == Some(page), |old| *old != Ok(None))
         });
         pages
     }
@@ -355,8 +358,7 @@ impl<P: PageStore> State<P> {
                 Arrival::New(content) => self.replace(page, content),
                 Arrival::Stored(place) => {
                     self.replace(page, None);
-                    let Label { modified, digest } = label;
-                    self.store.stored(&PageLabel { page, modified, digest }, place);
+                    self.store.stored(&label.of_page(page), place);
                 }
                 Arrival::Current | Arrival::Base => {}
             }
@@ -382,7 +384,7 @@ impl<P: PageStore> State<P> {
 
     /// Makes a page one that is in memory alone.
     fn take_off_disk(&mut self, page: u32) {
-        if self.store.bring(page).is_ok()
+        if self.store.get(page).is_ok()
             && let Ok(Some(content)) = self.store.replace(page, None)
         {
             let _ = self.store.replace(page, Some(content));
@@ -397,15 +399,25 @@ impl<P: PageStore> State<P> {
                 unreachable!("there is always a checkpoint")
             };
             let Self { tree, unsaved, store, pool, .. } = self;
-            let restore = |page, old| {
+            for old in record.take_labels() {
+                tree.set_label(old.level, old.index, old.label);
+            }
+            record.empty(|page, old| {
                 unsaved.insert(page);
                 let is_kept = current.binary_search(&page).is_ok();
-                let dropped = if is_kept { old } else { store.replace(page, old).unwrap_or(None) };
-                if let Some(dropped) = dropped {
+                let dropped = match old {
+                    old if is_kept => old,
+                    Ok(content) => store.replace(page, content),
+                    Err(place) => {
+                        let dropped = store.replace(page, None);
+                        store.stored(&tree.label(0, page).of_page(page), place);
+                        dropped
+                    }
+                };
+                if let Ok(Some(dropped)) = dropped {
                     pool.give(dropped);
                 }
-            };
-            record.empty(restore, |old| tree.set_label(old.level, old.index, old.label));
+            });
             if record.seq() <= base || self.records.is_empty() {
                 self.records.push_back(record);
                 break;
@@ -421,8 +433,10 @@ impl<P: PageStore> State<P> {
         let count = u64::try_from(pages.len()).unwrap_or(0);
         let Some(at) = choice.checked_rem(count) else { return false };
         let page = pages[usize::try_from(at).unwrap_or(0)];
-        let here = self.store.bring(page); // what is not here would be lost
-        let Ok(Some(mut content)) = here.and_then(|()| self.store.replace(page, None)) else { return false };
+        if self.store.get(page).is_err() {
+            return false; // what is not here would be lost
+        }
+        let Ok(Some(mut content)) = self.store.replace(page, None) else { return false };
         let byte = usize::try_from(choice >> 16).unwrap_or(0) % content.len();
         content[byte] ^= 1 << (choice % 8);
         self.store.replace(page, Some(content)).is_ok()
@@ -441,12 +455,11 @@ impl<P: PageStore> State<P> {
 
     fn forget_oldest(&mut self) {
         let Some(mut record) = self.records.pop_front() else { return };
-        let give = |_, page| {
-            if let Some(page) = page {
+        record.empty(|_, old| {
+            if let Ok(Some(page)) = old {
                 self.pool.give(page);
             }
-        };
-        record.empty(give, |_| {});
+        });
         if self.spare.len() < self.records_max {
             self.spare.push(record);
         }
@@ -461,12 +474,19 @@ impl<P: PageStore> State<P> {
 fn page_since<'a>(
     records: &'a VecDeque<Record>,
     from: usize,
-    store: &'a impl PageStore,
+    (store, tree): (&'a impl PageStore, &Tree),
     page: u32,
     buffer: &'a mut Vec<u8>,
 ) -> Option<&'a [u8]> {
-    let old = records.iter().skip(from).find_map(|record| record.page(page));
-    old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
+    match records.iter().skip(from).find_map(|record| Some((record, record.page(page)?))) {
+        None => store.look(page, buffer).unwrap_or(None),
+        Some((_, Ok(old))) => old.as_deref(),
+        // The tree is that of the newest record, which keeps no labels.
+        Some((record, Err(place))) => {
+            let label = record.label(0, page).unwrap_or_else(|| tree.label(0, page));
+            store.look_at(&label.of_page(page), *place, buffer)
+        }
+    }
 }
 
 const _: () = assert!(BRANCHING == u64::BITS, "a group of pages is a word of bits");

@@ -40,7 +40,7 @@ impl CopiedPages {
 
     /// Appends a page; an empty one has no content.
     pub(crate) fn push(&mut self, page: u32, label: Label, content: &[u8]) {
-        self.labels.push(PageLabel { page, modified: label.modified, digest: label.digest });
+        self.labels.push(label.of_page(page));
         self.content.extend_from_slice(content);
     }
 

@@ -1,7 +1,7 @@
 //! The state against whole copies.
 
 use super::*;
-use crate::page::Memory;
+use crate::page::{Memory, OldPage, PageFault};
 use crate::testing::{Xorshift, domains};
 use alloc::collections::BTreeMap;
 
@@ -9,8 +9,49 @@ const BYTES: usize = 16;
 const PAGES_MAX: u32 = 1000;
 type Model = BTreeMap<u32, [u8; BYTES]>;
 
+/// Pages of which some are in slots alone. A page in a slot stays there until its test is over.
+#[derive(Debug, Default)]
+struct Spilled {
+    here: Memory,
+    away: BTreeMap<u32, u32>,
+    slots: Vec<(PageLabel, Vec<u8>)>,
+}
+
+impl Spilled {
+    fn slot(&self, place: u32) -> &(PageLabel, Vec<u8>) {
+        &self.slots[usize::try_from(place).unwrap()]
+    }
+}
+
+impl PageStore for Spilled {
+    fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
+        self.away.get(&page).map_or_else(|| self.here.get(page), |place| Ok(Some(&self.slot(*place).1)))
+    }
+
+    fn replace(&mut self, page: u32, content: Option<Page>) -> OldPage {
+        let was = self.here.replace(page, content);
+        self.away.remove(&page).map_or(was, Err)
+    }
+
+    fn look_at<'a>(&'a self, label: &PageLabel, place: u32, _: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let (found, content) = self.slot(place);
+        (found == label).then_some(content)
+    }
+
+    fn next(&self, from: u32) -> Option<u32> {
+        let away = self.away.range(from..).next().map(|(page, _)| *page);
+        self.here.next(from).into_iter().chain(away).min()
+    }
+
+    fn stored(&mut self, label: &PageLabel, place: u32) {
+        assert_eq!(self.slot(place).0, *label);
+        self.here.replace(label.page, None).unwrap();
+        self.away.insert(label.page, place);
+    }
+}
+
 struct Pair {
-    state: State<Memory>,
+    state: State<Spilled>,
     model: Model,
     copies: BTreeMap<SeqNum, (Model, Digest)>,
 }
@@ -18,7 +59,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let tree = Tree::new(domains(), PAGES_MAX);
-        let state = State::new(Memory::new(), tree, Pool::new(BYTES, 64), 4);
+        let state = State::new(Spilled::default(), tree, Pool::new(BYTES, 64), 4);
         let copies = [(SeqNum(0), (Model::new(), state.root_at(SeqNum(0)).unwrap()))].into();
         Self { state, model: Model::new(), copies }
     }
@@ -46,8 +87,15 @@ impl Pair {
         }
     }
 
+    /// Cuts a checkpoint, and stores some of its pages.
     fn cut(&mut self, seq: SeqNum) {
         let root = self.state.cut(seq);
+        for (page, content) in self.model.iter().filter(|(page, _)| **page % 3 > 0) {
+            let label = self.state.tree.label(0, *page).of_page(*page);
+            let place = u32::try_from(self.state.store.slots.len()).unwrap();
+            self.state.store.slots.push((label, content.to_vec()));
+            self.state.note_stored(&label, place);
+        }
         assert_eq!(root, self.state.recompute(domains(), PAGES_MAX), "I17 at {seq:?}");
         self.copies.insert(seq, (self.model.clone(), root));
         let held: Vec<_> = self.state.checkpoints().map(|(seq, _)| seq).collect();
@@ -60,8 +108,12 @@ impl Pair {
             let model = self.model.get(&page).map(|content| &content[..]);
             assert_eq!(self.state.store().get(page), Ok(model));
         }
+        let old = self.state.records.iter().flat_map(|record| record.pages().map(|page| record.page(page)));
+        let here = old.filter(|old| matches!(old, Some(Ok(Some(_))))).count();
+        assert_eq!(self.state.pages_of_checkpoints(), here);
         for (&seq, (model, root)) in &self.copies {
             assert_eq!(self.state.root_at(seq), Some(*root));
+            assert_eq!(self.state.pages_at(seq), model.keys().copied().collect::<Vec<_>>());
             for page in 0..PAGES_MAX {
                 let model = model.get(&page).map(|content| &content[..]);
                 assert_eq!(self.state.page_at(seq, page, &mut Vec::new()), model, "page {page} at {seq:?}");
