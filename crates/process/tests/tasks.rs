@@ -88,7 +88,7 @@ impl DiskQueue for Images {
 
     fn pages(&mut self, _: CopiedPages) {}
 
-    fn image(&mut self, _: SeqNum, _: Digest) {}
+    fn image(&mut self, _: SeqNum, _: Digest, _: Vec<u32>) {}
 
     fn image_soon(&mut self) {}
 

@@ -61,7 +61,7 @@ pub trait PageStore: core::fmt::Debug {
     /// None: it has been replaced, and this says where the old content is.
     fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> OldPage;
 
-    /// Reads a page that was replaced into `buffer`. None: something else is at that place by now, or it cannot be read.
+    /// Reads a page that was replaced into `buffer`. None: it cannot be read.
     fn look_at<'a>(&'a self, _label: &PageLabel, _place: u32, _buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         None
     }

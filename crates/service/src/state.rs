@@ -25,7 +25,7 @@ pub mod space;
 pub(crate) mod tree;
 pub mod view;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
@@ -57,8 +57,9 @@ pub(crate) struct State<P> {
     sorted: Vec<u32>,
     /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
     unsaved: Bits,
-    /// Pages that the store should have and cannot read. Few: each was asked for since it was last well.
-    unreadable: BTreeSet<u32>,
+    /// Pages that the store should have and cannot read, with the label of the version that it cannot. Few: each was
+    /// asked for since it was last well. A page that is replaced unread stays, because a checkpoint may still need it.
+    unreadable: BTreeMap<u32, Label>,
     /// Those that came back since, until they are copied for a disk.
     repaired: BTreeSet<u32>,
     /// For pages that are looked at and not kept.
@@ -87,7 +88,7 @@ impl<P: PageStore> State<P> {
             dirty: Bits::default(),
             sorted: Vec::new(),
             unsaved: Bits::default(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             repaired: BTreeSet::new(),
             buffer: Vec::new(),
             overlay: Overlay::default(),
@@ -128,20 +129,36 @@ impl<P: PageStore> State<P> {
         self.pool.give(page);
     }
 
-    /// Records that a page cannot be read.
-    pub(crate) fn note_unreadable(&mut self, page: u32) {
-        self.unreadable.insert(page);
+    /// Records that a page cannot be read. Returns the label of the version that cannot: the newest, unless an older
+    /// one is missing. What has replaced that one is in memory until a disk has it ([`Self::note_stored`]).
+    pub(crate) fn note_unreadable(&mut self, page: u32) -> Label {
+        *self.unreadable.entry(page).or_insert_with(|| self.tree.label(0, page))
     }
 
-    /// Returns the pages that cannot be read.
-    pub(crate) fn unreadable(&self) -> &BTreeSet<u32> {
-        &self.unreadable
+    /// Returns the pages that cannot be read as of checkpoint `seq`, which is held.
+    pub(crate) fn unreadable_at(&self, seq: SeqNum) -> impl Iterator<Item = u32> + '_ {
+        self.unreadable.keys().copied().filter(move |page| self.is_unreadable_at(seq, *page))
     }
 
-    /// Returns a page that is to be copied, and cannot be read.
+    /// Returns whether a page is to be copied, and cannot be read as of checkpoint `seq`, which is held.
+    pub(crate) fn lacks_unsaved(&self, seq: SeqNum) -> bool {
+        self.unreadable_at(seq).any(|page| self.unsaved.contains(page))
+    }
+
+    /// Returns a page that is to be copied, and cannot be read as of a checkpoint that is held.
     #[inline]
     pub(crate) fn unsaved_unreadable(&self) -> Option<u32> {
-        self.unreadable.iter().find(|page| self.unsaved.contains(**page)).copied()
+        if self.unreadable.is_empty() {
+            return None;
+        }
+        let lacks = |(seq, _)| self.unreadable_at(seq).find(|page| self.unsaved.contains(*page));
+        self.checkpoints().find_map(lacks)
+    }
+
+    /// Returns whether a page cannot be read as of checkpoint `seq`, which is held.
+    #[inline]
+    pub(crate) fn is_unreadable_at(&self, seq: SeqNum, page: u32) -> bool {
+        self.unreadable.get(&page).is_some_and(|label| self.label_at(seq, 0, page) == *label)
     }
 
     /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
@@ -149,15 +166,23 @@ impl<P: PageStore> State<P> {
         self.repaired.remove(&page)
     }
 
-    /// Puts a page back that could not be read. The caller has checked it.
-    pub(crate) fn repair(&mut self, page: u32, content: &[u8]) {
-        if self.dirty.contains(page) {
-            self.unreadable.remove(&page); // it was replaced unread, and is another page now
+    /// Puts a page back that could not be read. The caller has checked that it has this label. If it was replaced unread
+    /// in the meantime, the checkpoint that needs it gets it.
+    pub(crate) fn repair(&mut self, page: u32, label: Label, content: &[u8]) {
+        let content = self.pool.copy(content);
+        self.unsaved.insert(page);
+        if !self.dirty.contains(page) && self.tree.label(0, page) == label {
+            self.replace(page, Some(content));
             return;
         }
-        self.unsaved.insert(page);
-        let content = self.pool.copy(content);
-        self.replace(page, Some(content));
+        self.unreadable.remove(&page);
+        self.repaired.insert(page);
+        // The last checkpoint with this version keeps it.
+        let is_of = |record: &Record| self.label_at(record.seq(), 0, page) == label;
+        let found = (0..self.records.len()).rfind(|at| is_of(&self.records[*at]));
+        if let Some(record) = found.and_then(|at| self.records.get_mut(at)) {
+            record.bring(page, content);
+        }
     }
 
     /// A disk has the page that this label is about at `place`. Its content can be dropped from memory, unless it
@@ -167,6 +192,10 @@ impl<P: PageStore> State<P> {
         // The tree tells of the newest checkpoint: what was written since is marked.
         if (now.modified, now.digest) == (label.modified, label.digest) && !self.dirty.contains(label.page) {
             self.store.stored(label, place);
+            // From now on a fault is about this version.
+            if self.unreadable.get(&label.page).is_some_and(|missing| *missing != now) {
+                self.unreadable.remove(&label.page);
+            }
         }
     }
 
@@ -175,6 +204,18 @@ impl<P: PageStore> State<P> {
     pub(crate) fn relax(&mut self) {
         let overlay = &self.overlay;
         self.store.relax(&|page| overlay.get(page).is_some());
+    }
+
+    /// Returns the places of pages that checkpoints before `seq` need, and that are not part of it.
+    pub(crate) fn places_before(&self, seq: SeqNum) -> Vec<u32> {
+        self.records.iter().take_while(|record| record.seq() < seq).flat_map(Record::places).collect()
+    }
+
+    /// Returns the place of a page as of checkpoint `seq`, if it was replaced unread since. The caller has seen that the
+    /// checkpoint is held.
+    pub(crate) fn replaced_place(&self, seq: SeqNum, page: u32) -> Option<u32> {
+        let from = self.position(seq).unwrap_or(0);
+        self.records.iter().skip(from).find_map(|record| record.page(page))?.as_ref().err().copied()
     }
 
     /// Returns how many pages are in memory only because a checkpoint has another version than the state now.
@@ -366,6 +407,8 @@ impl<P: PageStore> State<P> {
         while self.records.len() > 1 {
             self.forget_oldest();
         }
+        let Self { unreadable, tree, .. } = self;
+        unreadable.retain(|page, label| tree.label(0, *page) == *label);
         let root = self.tree.root();
         if let Some(only) = self.records.back_mut() {
             only.name(seq, root);
@@ -374,7 +417,7 @@ impl<P: PageStore> State<P> {
     }
 
     fn replace(&mut self, page: u32, content: Option<Page>) {
-        if self.unreadable.remove(&page) {
+        if self.unreadable.remove(&page).is_some() {
             self.repaired.insert(page);
         }
         if let Ok(Some(old)) = self.store.replace(page, content) {

@@ -18,10 +18,11 @@ use quorate_process::storage::queue::{PageJob, PagesDone};
 use quorate_process::storage::recover::{self, Storage, Writers};
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Command, Kv, Operation};
-use quorate_service::{Executor, Options, Service};
+use quorate_service::{Executor, Options, Service, Step, Steps};
 use quorate_sim::disk::files::SimFiles;
 use quorate_wire::digest::Domains;
-use quorate_wire::{Batch, ClientId, ClusterId, ReplicaId, Replies, SeqNum, Timestamp};
+use quorate_wire::message::Fetch;
+use quorate_wire::{Batch, ClientId, ClusterId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
 const OWNER: Owner = Owner { cluster: ClusterId([7; 32]), replica: ReplicaId(1) };
 /// What a replica may have of its state in memory.
@@ -90,11 +91,17 @@ impl<S: Service> Replica<S> {
             assert!(self.executor.save(&mut saving, 256, &mut copied));
             self.writers.pages.run(&PageJob::Write(std::mem::take(&mut copied))).unwrap();
         }
-        let seal = PageJob::Seal(saving.seq(), saving.root());
+        let kept = self.executor.places_before(saving.seq());
+        let seal = PageJob::Seal(saving.seq(), saving.root(), kept);
         let PagesDone::Sealed(_, stored) = self.writers.pages.run(&seal).unwrap() else {
             panic!("not sealed")
         };
         self.executor.note_stored(&stored);
+    }
+
+    /// Returns the size of the page file, in slots.
+    fn slots(&self) -> u32 {
+        self.writers.pages.slots().map(|(_, slot)| slot + 1).max().unwrap_or(0)
     }
 
     fn relax(&mut self) {
@@ -120,21 +127,27 @@ impl<S: Service> Replica<S> {
             "{reads} pages read, {} in memory",
             self.most
         );
-        // The checkpoint before it is still there, to its last page.
+        self.check(old, BYTES - 8 * MIB);
+    }
+
+    /// A checkpoint is there, to its last page.
+    fn check(&self, old: (SeqNum, Digest), bytes: usize) {
         let mut image = Vec::new();
-        assert!(self.executor.image(old.0, &mut image) && image.len() > BYTES - 8 * MIB);
+        assert!(self.executor.image(old.0, &mut image) && image.len() > bytes);
         let mut other = Executor::new(Kv, Domains::new(OWNER.cluster), options());
         assert_eq!(other.restore(&image), Ok(old));
     }
 
-    /// Executes batches until no checkpoint has what was freed.
+    /// Executes batches until no checkpoint has what was freed. Images are written meanwhile: they do not read it either.
     fn settle(&mut self, operation: &mut dyn FnMut() -> Vec<u8>) {
+        let before = self.executor.store().pages();
         for _ in 0..4 * INTERVAL {
             let operations = [operation()];
             self.order(&operations);
         }
         let after = self.executor.store().pages();
         assert!(after.on_disk < 4096 && after.faults == 0, "{after:?}");
+        assert!(after.reads - before.reads < 1024, "{} pages read", after.reads - before.reads);
         let newest = self.executor.checkpoints().last().unwrap();
         assert_eq!(newest.1, self.executor.recompute());
     }
@@ -146,19 +159,46 @@ fn put(key: u32, value: &[u8]) -> Vec<u8> {
     operation
 }
 
-/// Returns a key-value store with values of 1 MiB.
-fn filled() -> Replica<Kv> {
+/// Returns a key-value store with this number of values of 1 MiB.
+fn filled(values: usize) -> Replica<Kv> {
     let mut replica = Replica::new(Kv);
-    for key in 0..u32::try_from(BYTES / MIB).unwrap() {
+    for key in 0..u32::try_from(values).unwrap() {
         let value = vec![u8::try_from(key % 251).unwrap() + 1; MIB];
         replica.order(&[put(key, &value)]);
     }
     replica
 }
 
+/// Another replica fetches a checkpoint whose pages are freed. Two images are written meanwhile, and the second one would
+/// take the slots: the checkpoint is there to its last page, and then the slots are used again.
+#[test]
+fn l85_a_checkpoint_that_is_fetched_keeps_its_slots() {
+    let values = 24;
+    let mut replica = filled(values);
+    (0..INTERVAL).for_each(|_| drop(replica.order(&[put(100, b"1")])));
+    let old = replica.executor.checkpoints().last().unwrap();
+    let question = Fetch { rid: 1, level: 1, index: 0, checkpoint: old.0 };
+    let mut steps = Steps::new();
+    replica.executor.on_fetch(0, ReplicaId(2), &question, &mut steps);
+    assert!(matches!(steps.list(), [Step::Answer { .. }]));
+    let mut clear = Vec::new();
+    Command::Clear.encode(&mut clear);
+    replica.order(&[clear]);
+    for key in 0..3 * INTERVAL - 1 {
+        replica.order(&[put(u32::try_from(key).unwrap(), &vec![200; MIB])]);
+    }
+    assert_eq!(replica.executor.checkpoints().next(), Some(old));
+    replica.check(old, values * MIB);
+    let most = replica.slots();
+    for key in 0..8 * INTERVAL {
+        replica.order(&[put(u32::try_from(key % 16).unwrap(), &vec![201; MIB])]);
+    }
+    assert!(replica.slots() <= most, "{} slots after {most}", replica.slots());
+}
+
 #[test]
 fn l85_many_long_values_are_removed_unread() {
-    let mut replica = filled();
+    let mut replica = filled(BYTES / MIB);
     let removals = (0..u32::try_from(BYTES / MIB).unwrap()).map(|key| {
         let mut operation = Vec::new();
         Operation::Del { key: &key.to_be_bytes() }.encode(&mut operation);
@@ -170,7 +210,7 @@ fn l85_many_long_values_are_removed_unread() {
 
 #[test]
 fn l85_a_store_is_emptied_unread() {
-    let mut replica = filled();
+    let mut replica = filled(BYTES / MIB);
     let mut clear = Vec::new();
     Command::Clear.encode(&mut clear);
     replica.free(&[clear]);

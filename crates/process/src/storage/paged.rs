@@ -23,8 +23,9 @@
 //! received all slots of the previous one: the process begins no image before
 //! that. Slots that a transfer may use
 //! (`leftover`) become free with the first seal, and there is none during a transfer. An older checkpoint may still need
-//! a page that was replaced without being read ([`PageStore::look_at`]). It is read from its slot, too, until another
-//! page is there.
+//! a page that was replaced without being read ([`PageStore::look_at`]). It is read from its slot, too. The sealed
+//! checkpoint and later ones have that slot, or it is not needed; the slots of those before it are named with the seal
+//! ([`super::queue::DiskQueue::image`]), and do not become free.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString as _};
@@ -309,10 +310,8 @@ impl<D: DiskIo> PageStore for Paged<D> {
 
     fn look_at<'a>(&'a self, label: &PageLabel, slot: u32, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         buffer.resize(self.page_bytes, 0);
-        self.reads.set(self.reads.get() + 1);
-        // An image that has another version of the page may have freed the slot: this is no fault of the disk.
-        let is_it = self.read_slot(slot, buffer).is_ok() && self.checker.borrow_mut().fits(label, buffer);
-        is_it.then_some(buffer)
+        self.read(label.page, Home { slot, modified: label.modified, digest: label.digest }, buffer).ok()?;
+        Some(buffer)
     }
 
     fn next(&self, from: u32) -> Option<u32> {

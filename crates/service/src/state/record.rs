@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use quorate_wire::{Digest, SeqNum};
 
-use crate::page::OldPage;
+use crate::page::{OldPage, Page};
 use crate::state::index::{Index, KEPT_MAX};
 use crate::state::tree::{Label, Replaced};
 
@@ -48,6 +48,15 @@ impl Record {
         self.pages.push((page, old));
     }
 
+    /// Takes the content of a page that it keeps, and that is not in memory.
+    pub(super) fn bring(&mut self, page: u32, content: Page) {
+        let at = self.index.get(u64::from(page)).and_then(|at| usize::try_from(at).ok());
+        if let Some((_, old @ Err(_))) = at.and_then(|at| self.pages.get_mut(at)) {
+            *old = Ok(Some(content));
+            self.here += 1;
+        }
+    }
+
     /// Keeps a label that the next cut replaces. They come by level and then by index.
     pub(super) fn keep_label(&mut self, replaced: Replaced) {
         self.replaced.push(replaced);
@@ -56,6 +65,11 @@ impl Record {
     /// Returns the numbers of the pages that it keeps.
     pub(super) fn pages(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.pages.iter().map(|(page, _)| *page)
+    }
+
+    /// Returns the places of the pages that it keeps, and that are not in memory.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pages.iter().filter_map(|(_, old)| old.as_ref().err().copied())
     }
 
     /// Returns how many pages it keeps in memory.

@@ -1,6 +1,7 @@
 //! The state against whole copies.
 
 use super::*;
+use crate::image::{CopiedPages, ImageCopy};
 use crate::page::{Memory, OldPage, PageFault};
 use crate::testing::{Xorshift, domains};
 use alloc::collections::BTreeMap;
@@ -15,6 +16,8 @@ struct Spilled {
     here: Memory,
     away: BTreeMap<u32, u32>,
     slots: Vec<(PageLabel, Vec<u8>)>,
+    /// A slot that cannot be read.
+    broken: Option<u32>,
 }
 
 impl Spilled {
@@ -25,7 +28,8 @@ impl Spilled {
 
 impl PageStore for Spilled {
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault> {
-        self.away.get(&page).map_or_else(|| self.here.get(page), |place| Ok(Some(&self.slot(*place).1)))
+        let Some(place) = self.away.get(&page) else { return self.here.get(page) };
+        if self.broken == Some(*place) { Err(PageFault { page }) } else { Ok(Some(&self.slot(*place).1)) }
     }
 
     fn replace(&mut self, page: u32, content: Option<Page>) -> OldPage {
@@ -35,7 +39,7 @@ impl PageStore for Spilled {
 
     fn look_at<'a>(&'a self, label: &PageLabel, place: u32, _: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         let (found, content) = self.slot(place);
-        (found == label).then_some(content)
+        (found == label && self.broken != Some(place)).then_some(content)
     }
 
     fn next(&self, from: u32) -> Option<u32> {
@@ -170,4 +174,61 @@ fn reverting_gives_the_checkpoint_back() {
         pair.cut(SeqNum(100));
         pair.check();
     }
+}
+
+/// Returns a state whose page 7 is in a slot since checkpoint 1, with its label and its place.
+fn with_a_slot() -> (Pair, Label, u32) {
+    let mut pair = Pair::new();
+    pair.state.begin();
+    pair.state.view((0, PAGES_MAX)).put(7, &[5; BYTES]).unwrap();
+    pair.model.insert(7, [5; BYTES]);
+    pair.state.merge();
+    pair.cut(SeqNum(1));
+    let (label, place) = (pair.state.label_at(SeqNum(1), 0, 7), pair.state.store.away[&7]);
+    (pair, label, place)
+}
+
+fn free(pair: &mut Pair) {
+    pair.state.begin();
+    pair.state.view((0, PAGES_MAX)).clear(7).unwrap();
+    pair.state.merge();
+    pair.model.remove(&7);
+}
+
+/// L85: a page that cannot be read is freed unread. The checkpoints before that lack it, and the ones after do not.
+#[test]
+fn l85_a_page_that_is_freed_is_missing_before_that_only() {
+    for cuts in [false, true] {
+        let (mut pair, label, place) = with_a_slot();
+        pair.state.store.broken = Some(place);
+        assert_eq!(pair.state.note_unreadable(7), label);
+        free(&mut pair);
+        if cuts {
+            pair.cut(SeqNum(2));
+            assert!(!pair.state.lacks_unsaved(SeqNum(2)), "it is empty there");
+        }
+        assert!(pair.state.lacks_unsaved(SeqNum(1)));
+        assert_eq!(pair.state.unsaved_unreadable(), Some(7));
+        pair.state.repair(7, label, &[5; BYTES]);
+        assert_eq!((pair.state.unsaved_unreadable(), pair.state.pages_of_checkpoints()), (None, 1));
+        pair.check();
+    }
+}
+
+/// L85: an image of a checkpoint from before a page was freed names the slot of that page, and does not read it. As long
+/// as the checkpoint is held, the slot is not free.
+#[test]
+fn l85_an_image_does_not_read_what_was_freed() {
+    let (mut pair, label, place) = with_a_slot();
+    free(&mut pair);
+    pair.cut(SeqNum(2));
+    // Nobody notices.
+    pair.state.store.broken = Some(place);
+    let mut copied = CopiedPages::default();
+    let mut saving = ImageCopy::begin(&mut pair.state, SeqNum(1)).unwrap();
+    assert!(saving.copy(&mut pair.state, 9, &mut copied) && saving.is_done());
+    assert_eq!((copied.labels(), copied.in_place()), (&[][..], &[(label.of_page(7), place)][..]));
+    assert_eq!(pair.state.places_before(SeqNum(2)), [place]);
+    pair.state.discard(SeqNum(2));
+    assert!(pair.state.places_before(SeqNum(3)).is_empty());
 }

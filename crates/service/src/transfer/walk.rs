@@ -145,7 +145,7 @@ impl Walk {
             self.check |= check;
             let mut here = if self.check { state.tree().to_empty() } else { state.tree().clone() };
             // What cannot be read is not here.
-            here.set_leaves(state.unreadable().iter().map(|page| (*page, Label::EMPTY)));
+            here.set_leaves(state.unreadable_at(base).map(|page| (page, Label::EMPTY)));
             self.here = Some(here);
         }
         (self.seq, self.root, self.base) = (seq, root, base);
@@ -404,15 +404,13 @@ impl Walk {
             self.arrive(page, found, Arrival::New(Some(content)));
             return true;
         }
-        if cx.state.unreadable().contains(&page) {
-            return false;
-        }
+        let is_readable = !cx.state.is_unreadable_at(self.base, page);
         let base = if self.check {
             cx.state.leaf_at(self.base, page, label.modified)
         } else {
             cx.state.label_at(self.base, 0, page)
         };
-        if base.digest == label.digest {
+        if base.digest == label.digest && is_readable {
             self.arrive(page, label, Arrival::Base);
             return true;
         }

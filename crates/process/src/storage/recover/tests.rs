@@ -47,7 +47,7 @@ fn save(executor: &mut Executor<Kv, Paged<TestDisk>>, pages: &mut PageWriter<Tes
     let (mut saving, mut copied) = (executor.begin_save(seq).unwrap(), CopiedPages::default());
     assert!(executor.save(&mut saving, usize::MAX, &mut copied));
     pages.write(&copied).unwrap();
-    executor.note_stored(&pages.seal(seq, root).unwrap());
+    executor.note_stored(&pages.seal(seq, root, &[]).unwrap());
     (seq, root)
 }
 

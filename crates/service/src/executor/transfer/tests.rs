@@ -493,3 +493,33 @@ fn a_page_that_cannot_be_read_comes_from_whoever_has_it() {
         world.check_that_it_goes_on();
     }
 }
+
+/// L85: a page that cannot be read is freed before it comes. A checkpoint that needs it gets it, and the state does not.
+/// It is asked for only as long as there is such a checkpoint.
+#[test]
+fn l85_a_page_that_was_freed_comes_for_earlier_checkpoints_only() {
+    for is_held in [false, true] {
+        let mut world = World::new(29, &[Manner::Correct; 3]);
+        let (early, _) = world.populate(0..4, 500, 1);
+        let keys: Vec<u64> = (0..500).collect();
+        world.remove(1..4, &keys);
+        let (late, _) = world.cut(1..4);
+        let [before, after] = [early, late].map(|seq| world.nodes[1].state.pages_at(seq));
+        let freed = before.into_iter().find(|page| !after.contains(page)).unwrap();
+        let peers: Vec<ReplicaId> = (1..4).map(ReplicaId::at).collect();
+        // The first question is lost.
+        world.nodes[TARGET].repair(world.now, PageFault { page: freed }, &peers, &mut Steps::new());
+        world.remove(0..1, &keys);
+        let (late, root) = world.cut(0..1);
+        if !is_held {
+            world.discard(0..1, late);
+        }
+        while world.restored.is_none() && world.missing < 9 && world.step() {}
+        assert_eq!((world.restored, world.missing, world.pages), (Some(freed), 0, u64::from(is_held)));
+        assert_eq!(world.nodes[TARGET].recompute(), root);
+        assert!(
+            world.nodes[TARGET].missing_page().is_none() && world.nodes[TARGET].begin_save(late).is_some()
+        );
+        assert_eq!(world.nodes[TARGET].deadline(), None);
+    }
+}
