@@ -313,7 +313,7 @@ impl Walk {
 
     /// Asks someone else what was not answered in time.
     pub(super) fn on_deadline<P: PageStore>(&mut self, cx: &mut WalkContext<'_, P>) {
-        let mut at = 0;
+        let (mut at, mut is_stalled) = (0, false);
         while at < self.asked.len() {
             if self.asked[at].due_ns > cx.now_ns {
                 at += 1;
@@ -330,13 +330,15 @@ impl Walk {
             }
             partition.attempts += 1;
             let reported_at = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
-            if partition.attempts.is_multiple_of(reported_at) {
-                cx.steps.push(Step::Stalled);
-            }
+            is_stalled |= partition.attempts.is_multiple_of(reported_at);
             // The one that kept silent is not asked this again while there are others.
             if !self.ask(partition, Some(late.peer), cx) {
                 self.todo.push(partition);
             }
+        }
+        // Once: each report turns the walk to another target, and two of them would turn it back (L107).
+        if is_stalled {
+            cx.steps.push(Step::Stalled);
         }
     }
 

@@ -523,3 +523,26 @@ fn l85_a_page_that_was_freed_comes_for_earlier_checkpoints_only() {
         assert_eq!(world.nodes[TARGET].deadline(), None);
     }
 }
+
+/// L107, ST-4: several parts of the target are given by nobody. That is reported once, or two targets would take turns
+/// before either is asked for.
+#[test]
+fn l107_parts_that_stall_together_are_reported_once() {
+    let mut world = World::new(31, &[Manner::Correct; 3]);
+    let target = world.populate(1..4, 2000, 1);
+    world.fetch(target, false);
+    while world.nodes[TARGET].outstanding() < 8 {
+        assert!(world.step());
+    }
+    world.manners.fill(Manner::Silent);
+    world.queue.clear();
+    let mut most = 0;
+    for _ in 0..20 {
+        // Long enough for every question to be late.
+        world.now += 2_000_000_000;
+        let mut steps = Steps::new();
+        world.nodes[TARGET].on_deadline(world.now, &mut steps);
+        most = most.max(steps.list().iter().filter(|step| matches!(step, Step::Stalled)).count());
+    }
+    assert_eq!(most, 1);
+}
