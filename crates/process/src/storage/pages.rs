@@ -199,12 +199,28 @@ impl<D: DiskIo> PageWriter<D> {
         !self.leftover.is_empty()
     }
 
-    /// Removes the record of the pages' checkpoint. The pages stay in their slots.
+    /// Replaces the index by one without a seal: the good pages stay in their slots, and are no checkpoint. A transfer may
+    /// use them, after another start, too.
     pub(super) fn forget_seal(&mut self) -> Result<(), DiskError> {
-        for (_, name) in indexes(&self.disk)? {
-            self.disk.remove(&name)?;
+        let before = indexes(&self.disk)?;
+        let entries: Vec<IndexEntry> = self.leftover.values().copied().collect();
+        match self.begin_index(&entries, None) {
+            // On a full disk, a transfer brings all pages after another start.
+            Err(error) if !error.is_full() => return Err(error),
+            Ok(()) | Err(_) => self.index = None,
+        }
+        for (_, name) in before {
+            self.remove_index(&name)?;
         }
         self.disk.sync_dir(CHECKPOINT)
+    }
+
+    /// Removes an index, if it exists.
+    fn remove_index(&self, name: &str) -> Result<(), DiskError> {
+        match self.disk.remove(name) {
+            Err(error) if !error.is_missing() => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Does a job.
@@ -392,7 +408,10 @@ impl<D: DiskIo> PageWriter<D> {
         if self.index.is_some() && self.end < worth {
             self.append(&seal)?;
         } else {
-            self.begin_index(&seal)?;
+            let mut all = self.table.clone();
+            all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
+            let entries: Vec<IndexEntry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+            self.begin_index(&entries, Some(&seal))?;
         }
         self.found.clear();
         let mut stored = core::mem::take(&mut self.same);
@@ -419,7 +438,7 @@ impl<D: DiskIo> PageWriter<D> {
     fn append(&mut self, seal: &Seal) -> Result<(), DiskError> {
         let entries: Vec<IndexEntry> = self.pending.values().copied().collect();
         let mut bytes = Vec::new();
-        let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
+        let count = index::encode(&self.key, self.generation, self.number, &entries, Some(seal), &mut bytes);
         let Some(file) = &self.index else { unreachable!("there is an index") };
         let at = u64::try_from(self.end).unwrap_or(u64::MAX);
         if self.has_tail && file.len()? > at {
@@ -436,12 +455,9 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     /// Rewrites the index to a temporary file, and renames that.
-    fn begin_index(&mut self, seal: &Seal) -> Result<(), DiskError> {
-        let mut all = self.table.clone();
-        all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
-        let entries: Vec<IndexEntry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+    fn begin_index(&mut self, entries: &[IndexEntry], seal: Option<&Seal>) -> Result<(), DiskError> {
         let (generation, mut bytes) = (self.generation + 1, Vec::new());
-        let count = index::encode(&self.key, generation, 0, &entries, seal, &mut bytes);
+        let count = index::encode(&self.key, generation, 0, entries, seal, &mut bytes);
         if self.disk.exists(DRAFT) {
             self.disk.remove(DRAFT)?;
         }
@@ -451,11 +467,7 @@ impl<D: DiskIo> PageWriter<D> {
         self.disk.rename(DRAFT, &index_name(generation))?;
         self.disk.sync_dir(CHECKPOINT).map_err(DiskError::into_final)?;
         if self.generation > 0 {
-            match self.disk.remove(&index_name(self.generation)) {
-                // After `forget_seal` it does not exist.
-                Err(error) if !error.is_missing() => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            self.remove_index(&index_name(self.generation))?;
         }
         self.index = Some(file);
         (self.generation, self.number, self.end) = (generation, count, bytes.len());
