@@ -138,7 +138,7 @@ impl<S: Service> Replica<S> {
         assert_eq!(other.restore(&image), Ok(old));
     }
 
-    /// Executes batches until no checkpoint has what was freed. Images are written meanwhile: they do not read it either.
+    /// Executes batches until no checkpoint has what was freed. The images that are written in that time do not read it either.
     fn settle(&mut self, operation: &mut dyn FnMut() -> Vec<u8>) {
         let before = self.executor.store().pages();
         for _ in 0..4 * INTERVAL {
@@ -169,7 +169,7 @@ fn filled(values: usize) -> Replica<Kv> {
     replica
 }
 
-/// Another replica fetches a checkpoint whose pages are freed. Two images are written meanwhile, and the second one would
+/// Another replica fetches a checkpoint whose pages are freed. Then two images are written, and the second one would
 /// take the slots: the checkpoint is there to its last page, and then the slots are used again.
 #[test]
 fn l85_a_checkpoint_that_is_fetched_keeps_its_slots() {
