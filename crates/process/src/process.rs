@@ -415,6 +415,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     /// Handles the timers that are due at `now`.
+    #[inline(never)]
     fn expire(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         watch.start();
         if now.mono_ns >= self.endpoint.tick_at() {
@@ -449,6 +450,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     /// Everything up to `lsn` is durable: frames that waited for it may be sent.
+    #[inline(never)]
     fn durable(&mut self, now: Now, lsn: Lsn, watch: &mut impl Observer<S, P>) {
         if !self.endpoint.note_durable(lsn) {
             return;
@@ -476,10 +478,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.actions.list().is_empty() {
             return;
         }
-        let mut actions = core::mem::take(&mut self.actions);
+        let actions = core::mem::take(&mut self.actions);
         self.perform(&actions, watch);
-        actions.clear();
         self.actions = actions;
+        self.actions.clear(); // in its place: it is slow to move what was just changed
     }
 
     /// Lets the core act without an input.
