@@ -415,7 +415,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     /// Handles the timers that are due at `now`.
-    #[inline(never)]
     fn expire(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         watch.start();
         if now.mono_ns >= self.endpoint.tick_at() {
@@ -450,7 +449,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     }
 
     /// Everything up to `lsn` is durable: frames that waited for it may be sent.
-    #[inline(never)]
     fn durable(&mut self, now: Now, lsn: Lsn, watch: &mut impl Observer<S, P>) {
         if !self.endpoint.note_durable(lsn) {
             return;

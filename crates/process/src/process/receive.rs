@@ -92,6 +92,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
 
     /// Hands a message to the replica, or to the part of the process whose own it is.
     #[inline]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "all others are the replica's")]
     fn on_message(
         &mut self,
         now: Now,
