@@ -476,10 +476,10 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         if self.actions.list().is_empty() {
             return;
         }
-        let mut actions = core::mem::take(&mut self.actions);
+        let actions = core::mem::take(&mut self.actions);
         self.perform(&actions, watch);
-        actions.clear();
         self.actions = actions;
+        self.actions.clear(); // in its place: it is slow to move what was just changed
     }
 
     /// Lets the core act without an input.

@@ -348,56 +348,63 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         replies: &mut Replies,
     ) -> Result<(), PageFault> {
         let &Ordered { client, timestamp, replier, .. } = request;
-        let known = self.lane(client)?;
-        let mut reply = Reply {
-            client,
-            timestamp,
-            digest: Digest::ZERO,
-            replier,
-            outcome: ReplyOutcome::Superseded,
-            result: None,
+        let view = self.state.view(self.reply_pages);
+        let reached = fault(self.lanes.reached(&view, client))?.flatten();
+        let is_next = reached.is_some_and(|reached| timestamp > reached)
+            && Self::is_possible(client, timestamp, time_ns);
+        let unrun = if is_next { None } else { self.look_closer(time_ns, request)? };
+        let (outcome, digest, is_kept) = if let Some(unrun) = unrun {
+            unrun
+        } else {
+            let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
+            self.run(cx, request.operation, ready)?;
+            let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
+            let mut view = self.state.view(self.reply_pages);
+            fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
+            (ReplyOutcome::Executed, digest, true)
         };
-        let is_possible = Self::is_possible(client, timestamp, time_ns);
-        let refusal =
-            if known.is_none() && is_possible { self.refusal(client, timestamp, time_ns)? } else { None };
-        match known {
-            _ if !is_possible => {}
-            Some(lane) if timestamp < lane.timestamp => {}
-            Some(lane) if timestamp == lane.timestamp && mutant!(M75, true, false) => {
-                reply.outcome = ReplyOutcome::Repeated;
-                reply.digest = lane.digest;
-                if self.repeat(&lane)? {
-                    reply.result = Some(&self.result);
-                }
-            }
-            None if refusal == Some(ReplyOutcome::Refused) => {
-                self.result.clear();
-                registry::RegistryResult::NoLane.encode(&mut self.result);
-                reply.outcome = ReplyOutcome::Refused;
-                reply.digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
-                reply.result = Some(&self.result);
-            }
-            None if refusal == Some(ReplyOutcome::Overtaken) => {
-                let (released, _) = self.lanes.numbers(client);
-                self.result.clear();
-                self.result.extend_from_slice(&released.0.to_le_bytes());
-                reply.outcome = ReplyOutcome::Overtaken;
-                reply.result = Some(&self.result);
-            }
-            None if refusal.is_some() => {}
-            Some(_) | None => {
-                let cx = Context { client, timestamp, seq, index, time_ns, read_only: false };
-                self.run(cx, request.operation, ready)?;
-                let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
-                let mut view = self.state.view(self.reply_pages);
-                fault(self.lanes.record(&mut view, (client, timestamp), time_ns, digest, &self.result))?;
-                reply.outcome = ReplyOutcome::Executed;
-                reply.digest = digest;
-                reply.result = Some(&self.result);
-            }
-        }
-        replies.push(reply);
+        let result = is_kept.then_some(&self.result[..]);
+        replies.push(Reply { client, timestamp, digest, replier, outcome, result });
         Ok(())
+    }
+
+    /// Decides about a request that is not simply the next one of a known lane. Returns what has become of it if it does
+    /// not run, with the digest of the reply, and whether `result` is the result.
+    #[cold]
+    fn look_closer(
+        &mut self,
+        time_ns: u64,
+        request: &Ordered<'_>,
+    ) -> Result<Option<(ReplyOutcome, Digest, bool)>, PageFault> {
+        let &Ordered { client, timestamp, .. } = request;
+        let nothing = (ReplyOutcome::Superseded, Digest::ZERO, false);
+        if !Self::is_possible(client, timestamp, time_ns) {
+            return Ok(Some(nothing));
+        }
+        if let Some(lane) = &self.lane(client)? {
+            if timestamp < lane.timestamp {
+                return Ok(Some(nothing));
+            }
+            if timestamp == lane.timestamp && mutant!(M75, true, false) {
+                return Ok(Some((ReplyOutcome::Repeated, lane.digest, self.repeat(lane)?)));
+            }
+            return Ok(None);
+        }
+        let Some(refusal) = self.refusal(client, timestamp, time_ns)? else { return Ok(None) };
+        self.result.clear();
+        Ok(Some(match refusal {
+            ReplyOutcome::Refused => {
+                registry::RegistryResult::NoLane.encode(&mut self.result);
+                let digest = self.domains.reply(client.0, timestamp.0, &request.digest, &self.result);
+                (refusal, digest, true)
+            }
+            ReplyOutcome::Overtaken => {
+                let (released, _) = self.lanes.numbers(client);
+                self.result.extend_from_slice(&released.0.to_le_bytes());
+                (refusal, Digest::ZERO, true)
+            }
+            ReplyOutcome::Executed | ReplyOutcome::Repeated | ReplyOutcome::Superseded => nothing,
+        }))
     }
 
     /// Executes an operation into the overlay; `result` becomes its result. If it is refused, nothing
@@ -438,7 +445,6 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     }
 
     /// Returns a client's lane as the running batch sees it.
-    #[inline]
     fn lane(&mut self, client: ClientId) -> Result<Option<Lane>, PageFault> {
         let view = self.state.view(self.reply_pages);
         Ok(fault(self.lanes.find(&view, client))?.flatten())

@@ -263,12 +263,28 @@ impl Lanes {
     }
 
     /// Returns a client's lane as the running batch sees it.
-    #[inline]
     pub(crate) fn find(&self, state: &View<'_>, client: ClientId) -> Result<Option<Lane>, Stop> {
+        self.find_part(state, client, |lane| lane)
+    }
+
+    /// Returns the timestamp of the last request of a client's lane.
+    #[inline]
+    pub(crate) fn reached(&self, state: &View<'_>, client: ClientId) -> Result<Option<Timestamp>, Stop> {
+        self.find_part(state, client, |lane| lane.timestamp)
+    }
+
+    #[inline]
+    fn find_part<T>(
+        &self,
+        state: &View<'_>,
+        client: ClientId,
+        part: impl FnOnce(Lane) -> T,
+    ) -> Result<Option<T>, Stop> {
         let Some(slot) = self.index.get(client.0) else { return Ok(None) };
         let (page, at) = self.layout.place(slot);
         // In the committed state, the slot may still be another lane's: the index is that of the running batch.
-        Ok(decode(state.page(page)?, at, slot).filter(|lane| lane.client == client))
+        let lane = decode(state.page(page)?, at, slot).filter(|lane| lane.client == client);
+        Ok(lane.map(part))
     }
 
     /// Records the reply to a client's newest request. The caller has seen that the lane is there or

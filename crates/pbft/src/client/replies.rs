@@ -128,11 +128,7 @@ impl Replies {
     ///
     /// A digest stands for its result, so a reply without the result counts like one with it.
     pub(super) fn take_contradicted(&mut self, path: Path) -> Option<ReplicaId> {
-        // That a read was refused is no result to compare: the same request may have been ordered after that.
-        let mut digests =
-            self.votes.iter().map(|(_, vote)| vote.digest).filter(|digest| *digest != Digest::ZERO);
-        let first = digests.next()?;
-        if path == Path::ReadOnly || digests.all(|digest| digest == first) {
+        if path == Path::ReadOnly || self.votes.agree() {
             return None; // nearly always
         }
         let is_new = |from: ReplicaId| self.contradicted >> from.index() & 1 == 0;
@@ -145,6 +141,7 @@ impl Replies {
     fn is_contradicted(&self, vote: &ReplyVote) -> bool {
         let comparable = |other: &ReplyVote| other.view == vote.view || (!other.tentative && !vote.tentative);
         let against = |other: &ReplyVote| other.digest != vote.digest && comparable(other);
+        // That a read was refused is no result to compare: the same request may have been ordered after that.
         let refused = |vote: &ReplyVote| vote.digest == Digest::ZERO;
         !refused(vote)
             && self.votes.iter().any(|(_, one)| {

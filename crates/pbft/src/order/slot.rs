@@ -424,7 +424,11 @@ impl Slot {
 
     /// Returns a batch with this digest, if the slot holds one.
     pub(crate) fn batch(&self, digest: &Digest) -> Option<&Arc<Batch>> {
-        self.batches().find(|batch| batch.digest() == *digest)
+        // Nearly always: and the batch itself need not be looked at.
+        let proposed = self.proposal.as_ref().filter(|proposal| proposal.digest == *digest);
+        proposed
+            .and_then(|proposal| proposal.batch.as_ref())
+            .or_else(|| self.batches().find(|batch| batch.digest() == *digest))
     }
 
     /// Returns whether the slot needs the batch with this digest, and does not hold it.

@@ -21,45 +21,59 @@ pub enum Inserted<T> {
 }
 
 /// At most one value from each replica. Its size is fixed when it is made: voting allocates nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Nearly always all say the same. So the first value stands here once, with the set of those that have said it, and nothing
+/// else is looked at: for most numbers of the log it would have to come from memory.
+#[derive(Clone, Debug)]
 pub struct Votes<T> {
-    values: Box<[Option<T>]>,
-    /// How many of them there are.
+    /// Means nothing while nobody has said it.
+    common: Option<T>,
+    /// Who has said that: bit `i` is replica `i`.
+    with: u64,
+    /// What the others have said.
+    others: Box<[Option<T>]>,
+    /// How many have voted, and how many of them are among the others.
     len: usize,
+    differing: usize,
 }
 
 impl<T: Copy + Eq> Votes<T> {
     /// Returns room for one vote from each of `n` replicas.
     pub fn new(n: usize) -> Self {
-        Self { values: vec![None; n].into_boxed_slice(), len: 0 }
+        Self { common: None, with: 0, others: vec![None; n].into_boxed_slice(), len: 0, differing: 0 }
     }
 
     /// Counts `value` as the vote of `replica`, a member, unless it has voted before: "the first counts" (PC-1).
     #[inline]
     pub fn insert(&mut self, replica: ReplicaId, value: T) -> Inserted<T> {
-        let slot = self.slot(replica);
-        match *slot {
+        match self.get(replica) {
             None => {
-                *slot = Some(value);
-                self.len += 1;
+                self.put(replica, value);
                 Inserted::New
             }
-            Some(first) if first == value => Inserted::Same,
-            Some(first) => Inserted::Conflicts(first),
+            Some(first) if *first == value => Inserted::Same,
+            Some(first) => Inserted::Conflicts(*first),
         }
     }
 
     /// Puts `value` in the place of what `replica`, a member, has said before, and returns that. For
     /// statements of which the newest counts, such as a client's replies.
+    #[inline]
     pub fn replace(&mut self, replica: ReplicaId, value: T) -> Option<T> {
-        let before = self.slot(replica).replace(value);
-        self.len += usize::from(before.is_none());
+        let before = self.remove(replica);
+        self.put(replica, value);
         before
     }
 
     /// Forgets what `replica` has said, and returns it.
+    #[inline]
     pub fn remove(&mut self, replica: ReplicaId) -> Option<T> {
-        let before = self.values.get_mut(replica.index())?.take()?;
+        let before = *self.get(replica)?;
+        if self.with & bit(replica) == 0 {
+            *self.other(replica) = None;
+            self.differing -= 1;
+        }
+        self.with &= !bit(replica);
         self.len -= 1;
         Some(before)
     }
@@ -67,16 +81,19 @@ impl<T: Copy + Eq> Votes<T> {
     /// Forgets every vote and keeps the room.
     #[inline]
     pub fn clear(&mut self) {
-        if self.len > 0 {
-            self.values.fill(None);
-            self.len = 0;
+        if self.differing > 0 {
+            self.others.fill(None);
         }
+        (self.with, self.len, self.differing) = (0, 0, 0);
     }
 
     /// Returns what `replica` has said.
     #[inline]
     pub fn get(&self, replica: ReplicaId) -> Option<&T> {
-        self.values.get(replica.index())?.as_ref()
+        if self.with & bit(replica) != 0 {
+            return self.common.as_ref();
+        }
+        if self.differing == 0 { None } else { self.others.get(replica.index())?.as_ref() }
     }
 
     /// Returns how many replicas have said `value`.
@@ -88,7 +105,12 @@ impl<T: Copy + Eq> Votes<T> {
     /// Returns how many replicas have said something for which `counts` holds.
     #[inline]
     pub fn count_where(&self, mut counts: impl FnMut(&T) -> bool) -> usize {
-        self.values.iter().flatten().filter(|vote| counts(vote)).count()
+        let common = self.common.as_ref().filter(|common| self.with != 0 && counts(common));
+        let with = if common.is_some() { self.len - self.differing } else { 0 };
+        if self.differing == 0 {
+            return with;
+        }
+        with + self.others.iter().flatten().filter(|vote| counts(vote)).count()
     }
 
     /// Returns how many replicas have voted.
@@ -102,9 +124,17 @@ impl<T: Copy + Eq> Votes<T> {
         self.len == 0
     }
 
+    /// Returns whether all votes are the same.
+    #[inline]
+    pub fn agree(&self) -> bool {
+        self.differing == 0
+    }
+
     /// Returns the votes by increasing replica.
     pub fn iter(&self) -> impl Iterator<Item = (ReplicaId, &T)> {
-        self.values.iter().enumerate().filter_map(|(i, vote)| Some((ReplicaId::at(i), vote.as_ref()?)))
+        let said = |replica| self.common.as_ref().filter(|_| self.with & bit(replica) != 0);
+        let all = self.others.iter().enumerate().map(|(i, other)| (ReplicaId::at(i), other));
+        all.filter_map(move |(replica, other)| Some((replica, said(replica).or(other.as_ref())?)))
     }
 
     /// Returns who has voted: bit `i` is replica `i`.
@@ -124,7 +154,10 @@ impl<T: Copy + Eq> Votes<T> {
         if self.len < quorum {
             return None;
         }
-        self.values.iter().flatten().find(|value| self.count(value) >= quorum)
+        if self.differing > 0 {
+            return self.iter().map(|(_, value)| value).find(|value| self.count(value) >= quorum);
+        }
+        self.common.as_ref().filter(|_| self.len > 0)
     }
 
     /// Returns the value that most replicas have said, and how many did. Of several, the one said by
@@ -140,12 +173,27 @@ impl<T: Copy + Eq> Votes<T> {
         most
     }
 
+    /// Counts the vote of a replica that has none.
     #[inline]
-    fn slot(&mut self, replica: ReplicaId) -> &mut Option<T> {
-        let Some(slot) = self.values.get_mut(replica.index()) else {
+    fn put(&mut self, replica: ReplicaId, value: T) {
+        assert!(replica.index() < self.others.len(), "the authenticator admits members only");
+        if self.with == 0 {
+            self.common = Some(value);
+        }
+        if self.common == Some(value) {
+            self.with |= bit(replica);
+        } else {
+            *self.other(replica) = Some(value);
+            self.differing += 1;
+        }
+        self.len += 1;
+    }
+
+    fn other(&mut self, replica: ReplicaId) -> &mut Option<T> {
+        let Some(other) = self.others.get_mut(replica.index()) else {
             unreachable!("{replica} votes: the authenticator admits members only")
         };
-        slot
+        other
     }
 }
 
@@ -270,6 +318,7 @@ impl StableCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::rng::Rng;
 
     fn four() -> Cluster {
         Cluster::tolerating(1).unwrap()
@@ -320,6 +369,48 @@ mod tests {
         assert_eq!((votes.len(), votes.said_by(2)), (2, Some(&6)));
         votes.clear();
         assert_eq!((votes.len(), votes.most()), (0, None));
+    }
+
+    /// Whatever is said, replaced and forgotten, and in whatever order.
+    #[test]
+    fn votes_are_those_of_a_plain_table() {
+        for seed in 1..300 {
+            let mut rng = Rng::new(seed);
+            let (mut votes, mut table) = (Votes::new(5), [None; 5]);
+            for _ in 0..40 {
+                let (at, value) = (usize::try_from(rng.below(5)).unwrap(), rng.below(3));
+                let replica = ReplicaId::at(at);
+                match rng.below(20) {
+                    0 => {
+                        votes.clear();
+                        table = [None; 5];
+                    }
+                    1..4 => assert_eq!(votes.remove(replica), table[at].take()),
+                    4..8 => assert_eq!(votes.replace(replica, value), table[at].replace(value)),
+                    _ => {
+                        let first = *table[at].get_or_insert(value);
+                        let is_new = votes.get(replica).is_none();
+                        let known = if first == value { Inserted::Same } else { Inserted::Conflicts(first) };
+                        let expected = if is_new { Inserted::New } else { known };
+                        assert_eq!(votes.insert(replica, value), expected);
+                    }
+                }
+                let said: std::vec::Vec<_> = table.iter().flatten().copied().collect();
+                let count = |value| said.iter().filter(|said| **said == value).count();
+                assert_eq!(
+                    table.iter().enumerate().find(|(i, v)| votes.get(ReplicaId::at(*i)) != v.as_ref()),
+                    None
+                );
+                assert_eq!(votes.iter().map(|(_, v)| *v).collect::<std::vec::Vec<_>>(), said);
+                assert_eq!(votes.len(), said.len());
+                assert!(!votes.agree() || said.iter().all(|value| *value == said[0]));
+                assert!((0..3).all(|value| votes.count(&value) == count(value)));
+                for quorum in 1..=5 {
+                    let first = said.iter().find(|value| count(**value) >= quorum);
+                    assert_eq!(votes.said_by(quorum), first, "seed {seed}, {table:?}");
+                }
+            }
+        }
     }
 
     /// B18: f + 1 senders with different values vouch for nothing.

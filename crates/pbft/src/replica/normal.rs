@@ -105,7 +105,6 @@ impl Replica {
         if slot.proposed().is_some() {
             return Err(Reject::Duplicate);
         }
-        let vouched = slot.is_vouched(&digest, self.cluster.f());
         // A read that may go unordered is never ordered: its client falls back under a new timestamp.
         if self.config.read_only && m.batch.inlined().iter().any(|r| r.flags.read_only) {
             return Err(Reject::OrderedRead);
@@ -128,7 +127,11 @@ impl Replica {
         let behind = skew.saturating_add(self.watch.syncs_ns(now.mono_ns));
         let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), (behind, skew));
         // A correct replica has found it right when it was new: a replica that is late takes it as well (DV-54).
-        let check = if mutant!(M161, vouched, false) { Ok(()) } else { check };
+        let is_vouched = |slot: &Slot| slot.is_vouched(&digest, self.cluster.f());
+        let check = check.or_else(|reason| {
+            let vouched = self.log.get(m.seq).is_some_and(is_vouched);
+            if mutant!(M161, vouched, false) { Ok(()) } else { Err(reason) }
+        });
         mutant!(M89, check, Ok(()))
     }
 
@@ -278,7 +281,6 @@ impl Replica {
         digest: Digest,
         out: &mut Actions,
     ) -> Result<(), Reject> {
-        let cluster = self.cluster;
         let current = view == self.log.view();
         if !current && Some(view) != self.log.old_view() {
             return Err(Reject::OtherView);
@@ -290,8 +292,8 @@ impl Replica {
         match slot.count_commit(from, digest, current) {
             Inserted::New => {
                 // All that a commit can bring about is committed-local.
-                if slot.committed().is_none() && slot.committed_now(cluster).is_some() {
-                    self.advance(now, seq, out);
+                if slot.committed().is_none() && self.note_committed(seq, out) {
+                    self.try_execute(now, out);
                 }
                 Ok(())
             }
@@ -453,20 +455,21 @@ impl Replica {
         }
     }
 
-    /// Records that a batch has committed here (committed-local).
-    fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) {
+    /// Records that a batch has committed here (committed-local). Returns whether that is new.
+    fn note_committed(&mut self, seq: SeqNum, out: &mut Actions) -> bool {
         let cluster = self.cluster;
-        let Some(slot) = self.log.slot_mut(seq) else { return };
+        let Some(slot) = self.log.slot_mut(seq) else { return false };
         if slot.committed().is_some() {
-            return;
+            return false;
         }
-        let Some(digest) = slot.committed_now(cluster) else { return };
+        let Some(digest) = slot.committed_now(cluster) else { return false };
         if !slot.commit(digest) {
-            return;
+            return false;
         }
         out.report(Milestone::Committed { seq, digest });
         slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
         self.propose(); // no batch may be in progress any more
+        true
     }
 
     /// Looks again at proposals with requests that were not authentic here.

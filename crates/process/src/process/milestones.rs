@@ -9,20 +9,28 @@ use crate::storage::queue::{DiskQueue, INCARNATION_RANDOM_BITS};
 use crate::storage::store::Store;
 
 impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
-    /// Records an event in the replica.
+    /// Records an event in the replica. The most frequent ones have no effect here.
     #[inline]
-    #[allow(clippy::wildcard_enum_match_arm, reason = "these are frequent, all others are not")]
     pub(super) fn note(&mut self, milestone: &Milestone) {
+        if !matches!(
+            milestone,
+            Milestone::PrePrepared { .. }
+                | Milestone::Prepared { .. }
+                | Milestone::Executed { .. }
+                | Milestone::ReadServed { .. }
+                | Milestone::ReadQueued { .. }
+        ) {
+            self.count(milestone);
+        }
+    }
+
+    #[allow(clippy::wildcard_enum_match_arm, reason = "these are frequent, all others are not")]
+    fn count(&mut self, milestone: &Milestone) {
         match milestone {
             Milestone::Rejected(reason) => *self.counters.rejected.entry(reason.name()).or_default() += 1,
             Milestone::Committed { seq, .. } => self.statements.note_committed(*seq),
             Milestone::CheckpointTaken { seq, root } => self.statements.note_checkpoint(*seq, *root),
             Milestone::Stable { seq, root } => self.statements.note_stable(*seq, *root),
-            Milestone::PrePrepared { .. }
-            | Milestone::Prepared { .. }
-            | Milestone::Executed { .. }
-            | Milestone::ReadServed { .. }
-            | Milestone::ReadQueued { .. } => {}
             _ => self.note_rare(milestone),
         }
     }

@@ -69,15 +69,16 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
         let admitted = self.endpoint.admit(now.mono_ns, source, frame);
         watch.lap(Part::Admit);
-        match admitted {
+        // By reference: a message is large to move.
+        match &admitted {
             Ok(Admitted::Message(message)) => {
-                watch.admitted(now, &message, frame.bytes);
-                self.on_message(now, &message, frame.bytes, watch);
+                watch.admitted(now, message, frame.bytes);
+                self.on_message(now, message, frame.bytes, watch);
             }
             Ok(Admitted::Keys) => {}
             Err(error) => {
-                self.refuse(&error, watch);
-                return Err(error);
+                self.refuse(error, watch);
+                return Err(*error);
             }
         }
         Ok(())
@@ -89,8 +90,33 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         watch.refused(why);
     }
 
-    /// Hands a message to the replica, or to the state transfer, whose own it is.
+    /// Hands a message to the replica, or to the part of the process whose own it is.
+    #[inline]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "all others are the replica's")]
     fn on_message(
+        &mut self,
+        now: Now,
+        verified: &Verified<Message<'_>>,
+        frame: &[u8],
+        watch: &mut impl Observer<S, P>,
+    ) {
+        match verified.message() {
+            // It would lead to more records. It comes again.
+            Message::PrePrepare(_) | Message::Committed(_) | Message::Body(_) if self.disk.is_behind() => {
+                *self.counters.rejected.entry("disk-behind").or_default() += 1;
+            }
+            Message::Fetch(_)
+            | Message::MetaData(_)
+            | Message::Data(_)
+            | Message::Collect(_)
+            | Message::Probe(_) => self.on_own_message(now, verified, frame, watch),
+            _ => self.feed(now, Input::Message(verified), frame, watch),
+        }
+    }
+
+    /// Hands a message to the state transfer, or to another part of the process.
+    #[inline(never)]
+    fn on_own_message(
         &mut self,
         now: Now,
         verified: &Verified<Message<'_>>,
@@ -114,12 +140,6 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
                 let directory = self.endpoint.directory();
                 let has_place = |client| directory.find(Principal::from(client)).is_some();
                 self.collector.take_all(from, *collected, has_place);
-            }
-            // It would lead to more records. It comes again.
-            (_, Message::PrePrepare(_) | Message::Committed(_) | Message::Body(_))
-                if self.disk.is_behind() =>
-            {
-                *self.counters.rejected.entry("disk-behind").or_default() += 1;
             }
             (Principal::Client(client), Message::Probe(probe)) => self.on_probe(now, client, *probe, watch),
             _ => self.feed(now, Input::Message(verified), frame, watch),

@@ -48,22 +48,24 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         }
     }
 
+    #[inline(never)]
     fn run_queue(&mut self, now: Now, watch: &mut impl Observer<S, P>) {
         loop {
-            self.sort_reads();
+            if self.reads.is_spent() || !self.late.is_empty() {
+                self.sort_reads();
+            }
             let Some(task) = self.next_task() else { break };
             self.run(now, task, watch);
         }
     }
 
     /// Lets the next reads wait for the next turn if this one has spent enough on reads. If not, takes one that waited (RO-7).
-    #[inline]
+    #[cold]
     fn sort_reads(&mut self) {
-        let is_spent = self.reads.is_spent();
-        if !is_spent && self.late.is_empty() || self.is_working || self.queue.is_parked() {
+        if self.is_working || self.queue.is_parked() {
             return;
         }
-        if is_spent {
+        if self.reads.is_spent() {
             while let Some(Task::Read { .. }) = self.queue.first()
                 && let Some(Task::Read { ticket, request }) = self.queue.take()
             {

@@ -70,6 +70,16 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         client: ClientId,
         operation: &[u8],
     ) -> Result<Option<registry::RegistryResult>, PageFault> {
+        if self.registry.is_none() { Ok(None) } else { self.judge(client, operation) }
+    }
+
+    /// The same, where clients are registered.
+    #[inline(never)]
+    fn judge(
+        &mut self,
+        client: ClientId,
+        operation: &[u8],
+    ) -> Result<Option<registry::RegistryResult>, PageFault> {
         let pages = self.registry_pages();
         let Some(registry) = &mut self.registry else { return Ok(None) };
         let Some(rights) = registry.rights(client) else {

@@ -97,6 +97,7 @@ impl<'a> Ready<'a> {
 
     /// Applies the log to the part of the state that the service has, and makes `result` its result. Returns whether
     /// every outcome was the same; if not, nothing has changed.
+    #[inline(never)]
     pub(super) fn apply<S: Service, P: PageStore>(
         &mut self,
         cx: Context,

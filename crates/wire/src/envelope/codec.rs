@@ -81,39 +81,46 @@ impl<'a> Reader<'a> {
     /// Takes the next `N` bytes as an array.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
-        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
+        Ok(*self.chunk()?)
+    }
+
+    /// Takes the next `N` bytes, where they are. (In a result, the bytes themselves would share their place with an error,
+    /// and be copied piece by piece.)
+    #[inline]
+    pub fn chunk<const N: usize>(&mut self) -> Decoded<&'a [u8; N]> {
+        let (head, tail) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated)?;
         self.rest = tail;
-        Ok(*head)
+        Ok(head)
     }
 
     /// Takes one byte.
     #[inline]
     pub fn u8(&mut self) -> Decoded<u8> {
-        Ok(self.array::<1>()?[0])
+        Ok(self.chunk::<1>()?[0])
     }
 
     /// Takes a `u16`.
     #[inline]
     pub fn u16(&mut self) -> Decoded<u16> {
-        Ok(u16::from_le_bytes(self.array()?))
+        Ok(u16::from_le_bytes(*self.chunk()?))
     }
 
     /// Takes a `u32`.
     #[inline]
     pub fn u32(&mut self) -> Decoded<u32> {
-        Ok(u32::from_le_bytes(self.array()?))
+        Ok(u32::from_le_bytes(*self.chunk()?))
     }
 
     /// Takes a `u64`.
     #[inline]
     pub fn u64(&mut self) -> Decoded<u64> {
-        Ok(u64::from_le_bytes(self.array()?))
+        Ok(u64::from_le_bytes(*self.chunk()?))
     }
 
     /// Takes a digest.
     #[inline]
     pub fn digest(&mut self) -> Decoded<Digest> {
-        Ok(Digest(self.array()?))
+        Ok(Digest(*self.chunk()?))
     }
 
     /// Takes a one-byte truth value, 0 or 1.

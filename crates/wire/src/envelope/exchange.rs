@@ -316,7 +316,7 @@ impl Exchange {
     ) -> Result<(), Mismatch> {
         let current = self.generations.current.key_id;
         let Some(peer) = self.peers.get(from) else { return Err(Mismatch::NoKey) };
-        let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
+        let pair = peer.pair(&self.generations, (&self.own, &from), (own, theirs), self.now_ns);
         let mismatch = match pair {
             None => Mismatch::NoKey,
             Some(pair) if equal_tags(pair.incoming.tag(covered), tag) => {
@@ -342,7 +342,7 @@ impl Exchange {
         covered: &Covered,
     ) -> bool {
         let Some(peer) = self.peers.get(from) else { return false };
-        let pair = peer.pair(&self.generations, (self.own, from), (own, theirs), self.now_ns);
+        let pair = peer.pair(&self.generations, (&self.own, &from), (own, theirs), self.now_ns);
         pair.is_some_and(|pair| equal_tags(pair.incoming.tag(covered), tag))
     }
 
@@ -399,10 +399,9 @@ impl Exchange {
     /// nothing, and makes the receiver send us its share.
     #[inline]
     pub fn entry(&mut self, to: Principal, own: u32, covered: &Covered) -> (u32, Tag) {
-        let us = self.own;
         if let Some(peer) = self.peers.get(to)
             && let Some(theirs) = peer.share().map(|share| share.key_id)
-            && let Some(pair) = peer.pair(&self.generations, (us, to), (own, theirs), self.now_ns)
+            && let Some(pair) = peer.pair(&self.generations, (&self.own, &to), (own, theirs), self.now_ns)
         {
             return (theirs, pair.outgoing.tag(covered));
         }

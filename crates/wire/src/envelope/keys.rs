@@ -91,19 +91,19 @@ impl Covered {
         sender: Principal,
         fixed: &[u8],
     ) -> Self {
-        let head = covered_head(kind, epoch, sender);
-        let mut bytes = [0; DIRECT_BYTES_MAX];
-        if let Ok(len) = u8::try_from(head.len() + fixed.len())
-            && let Some(rest) = bytes.get_mut(head.len()..usize::from(len))
-        {
-            rest.copy_from_slice(fixed);
-            bytes[..head.len()].copy_from_slice(&head);
-            return Self { bytes, len };
-        }
+        let digest;
+        let (at, rest) = if fixed.len() <= DIRECT_BYTES_MAX - COVERED_HEAD_BYTES {
+            (COVERED_HEAD_BYTES, fixed)
+        } else {
+            digest = last.of(fixed, &[], || domains.message(fixed));
+            (1 + COVERED_HEAD_BYTES, &digest.0[..])
+        };
+        // One way for both, so that it is put together once: to move what was just written in pieces is slow.
+        let (mut bytes, len) = ([0; DIRECT_BYTES_MAX], at + rest.len());
         bytes[0] = HASHED;
-        bytes[1..14].copy_from_slice(&head);
-        bytes[14..46].copy_from_slice(&last.of(fixed, &[], || domains.message(fixed)).0);
-        Self { bytes, len: 46 }
+        bytes[at - COVERED_HEAD_BYTES..at].copy_from_slice(&covered_head(kind, epoch, sender));
+        bytes[at..len].copy_from_slice(rest);
+        Self { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) }
     }
 
     /// Returns what the entry of a message covers whose body begins with the counter of a channel: the counter, and the

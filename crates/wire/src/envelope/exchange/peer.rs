@@ -229,7 +229,7 @@ impl Peer {
     pub(super) fn pair(
         &mut self,
         generations: &Generations,
-        ends: (Principal, Principal),
+        ends: (&Principal, &Principal), // rarely looked at
         (own, theirs): (u32, u32),
         now_ns: u64,
     ) -> Option<&Pair> {
@@ -246,7 +246,7 @@ impl Peer {
     fn any_pair(
         &mut self,
         generations: &Generations,
-        ends: (Principal, Principal),
+        ends: (&Principal, &Principal),
         (own, theirs): (u32, u32),
         now_ns: u64,
     ) -> Option<&Pair> {
@@ -263,7 +263,7 @@ impl Peer {
         &mut self,
         cluster_id: ClusterId,
         generation: &Generation,
-        (us, them): (Principal, Principal),
+        (us, them): (&Principal, &Principal),
         share: &Share,
         now_ns: u64,
     ) -> Option<&Pair> {

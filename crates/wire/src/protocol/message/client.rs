@@ -150,7 +150,7 @@ impl<'a> Reply<'a> {
         let view = ViewNum(r.u64()?);
         let timestamp = Timestamp(r.u64()?);
         let tentative = r.bool()?;
-        let digest = r.digest()?;
+        let digest = Digest(*r.chunk()?);
         let client = ClientId(r.u64()?);
         let has_result = r.bool()?;
         check_len(r.len(), RESULT_BYTES_MAX)?;

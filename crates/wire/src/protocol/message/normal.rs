@@ -56,7 +56,7 @@ impl<'a> PrePrepareHead<'a> {
         let mut r = Reader::new(body);
         let view = ViewNum(r.u64()?);
         let seq = SeqNum(r.u64()?);
-        let digest = r.digest()?;
+        let digest = Digest(*r.chunk()?);
         let piggyback = Piggyback::decode(&mut r)?;
         let (counts, choice) = Batch::decode_counts(&mut r)?;
         let payload = r.bytes(r.len())?;
@@ -124,7 +124,7 @@ impl<'a> Prepare<'a> {
             Ok(Self {
                 view: ViewNum(r.u64()?),
                 seq: SeqNum(r.u64()?),
-                digest: r.digest()?,
+                digest: Digest(*r.chunk()?),
                 piggyback: Piggyback::decode(r)?,
             })
         })
