@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use quorate_fs::settings::Export;
+use quorate_fs::settings::{Export, Squash};
 use quorate_fs::{Fs, Settings};
 use quorate_node::caller::CallerOptions;
 use quorate_node::files::{Machine, User};
@@ -81,7 +81,8 @@ impl Drop for Mounted {
 }
 
 fn mounted() -> Mounted {
-    let fs = Fs::new(Settings { exports: vec![Export::of("/")], ..Settings::default() }).unwrap();
+    let export = Export { squash: Squash::Nobody, ..Export::of("/") };
+    let fs = Fs::new(Settings { exports: vec![export], ..Settings::default() }).unwrap();
     let gate = Arc::new(Gate::default());
     let cluster = Cluster::start(Gated { fs, gate: Arc::clone(&gate) });
     let (drive, socket) = cluster.client(8);
