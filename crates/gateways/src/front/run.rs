@@ -137,7 +137,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         let mut events = vec![EpollEvent::empty(); BURST_MAX];
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.clock.mono_ns();
-            self.own_time.look(std::mem::take(&mut rested_ns));
+            self.own_time.look(|_| std::mem::take(&mut rested_ns));
             let polls = match (waiting, idle_since) {
                 (_, None) => true,
                 (Waiting::Block, Some(_)) => false,
