@@ -126,6 +126,11 @@ impl Link {
 
 impl Transport for Link {
     #[inline]
+    fn ask_sources(&mut self, asks: bool) {
+        self.socket.ask_sources(asks);
+    }
+
+    #[inline]
     fn send(&mut self, to: Place, datagram: &[u8]) {
         match &mut self.signing {
             None => self.socket.send(to, datagram),
