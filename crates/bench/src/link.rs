@@ -113,9 +113,9 @@ impl Link {
         self.socket.judge(by);
     }
 
-    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. Returns how long it has rested.
+    /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`.
     #[inline]
-    pub(crate) fn rest(&self, idle: &mut Idle, now_ns: u64, due_ns: u64) -> Result<u64> {
+    pub(crate) fn rest(&self, idle: &mut Idle, now_ns: u64, due_ns: u64) -> Result<()> {
         Ok(idle.rest(now_ns, due_ns, &self.socket, None, || false)?)
     }
 
@@ -125,6 +125,11 @@ impl Link {
 }
 
 impl Transport for Link {
+    #[inline]
+    fn ask_sources(&mut self, asks: bool) {
+        self.socket.ask_sources(asks);
+    }
+
     #[inline]
     fn send(&mut self, to: Place, datagram: &[u8]) {
         match &mut self.signing {

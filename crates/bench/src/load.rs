@@ -262,23 +262,26 @@ impl Clients {
         let (operation, result) = (load.operation(), load.result_len());
         let mut progress = Progress::start(load);
         // The time before the load is not its own. After the requests it would look as if they had waited for so long.
-        self.clock.look(u64::MAX);
+        self.clock.look_at(Instant::now(), u64::MAX);
         for lane in 0..load.lanes {
             self.drive.invoke(self.clock.now(), lane, &operation, load.op.read_only);
         }
         let (mut under_way, mut lanes) = (load.lanes, Vec::new());
         // It waits as the clients of the product do: until a datagram arrives, or something is due.
-        let (mut idle, mut rested) = (Idle::new(self.waiting), 0);
+        let mut idle = Idle::new(self.waiting);
         while under_way > 0 {
             self.drive.flush(&mut self.link);
-            let looked = self.clock.look(std::mem::take(&mut rested));
+            let looked = self.clock.look(|at| idle.looks(at));
             let (mut burst, mut now) = (0, None);
             while burst < BURST_MAX
                 && let Some((source, datagram)) = self.link.receive()?
             {
                 burst += 1;
-                let by =
-                    self.drive.receive_from(*now.get_or_insert_with(|| self.clock.now()), source, datagram);
+                let by = self.drive.receive_from(
+                    *now.get_or_insert_with(|| self.clock.looked()),
+                    source,
+                    datagram,
+                );
                 self.link.judge(by);
                 if load.lanes == 1 && !self.drive.done().is_empty() {
                     break; // what else has come is not needed for this one
@@ -286,6 +289,7 @@ impl Clients {
             }
             if self.drive.due() <= looked {
                 self.drive.expire(self.clock.now());
+                idle.worked();
             }
             lanes.extend(self.drive.done().iter().map(|done| (done.lane, self.drive.result(done).len())));
             self.drive.clear_done();
@@ -303,7 +307,7 @@ impl Clients {
             } else {
                 self.drive.set_crowded(idle.is_crowded(looked));
                 self.drive.flush(&mut self.link); // retransmissions, and what was begun above
-                rested = self.link.rest(&mut idle, looked, self.drive.due())?;
+                self.link.rest(&mut idle, looked, self.drive.due())?;
                 ensure!(!progress.is_hopeless(), "{under_way} operations never end");
             }
         }

@@ -152,7 +152,7 @@ pub fn open<M: Meter>(
     drive: ClientProcess<M>,
     socket: Socket,
 ) -> io::Result<NfsDoor<M>> {
-    FrontDoor::open(address, limits, fs, Cluster { drive, socket })
+    FrontDoor::open(address, limits, fs, Cluster::new(drive, socket))
 }
 
 /// Opens the same gateway on `address` with a file system in this process and in memory, without replicas, for

@@ -163,7 +163,7 @@ pub fn open<M: Meter>(
         operation_bytes_max: OPERATION_BYTES_MAX,
         ..Protocol::default()
     };
-    FrontDoor::open(address, limits, protocol, Cluster { drive, socket })
+    FrontDoor::open(address, limits, protocol, Cluster::new(drive, socket))
 }
 
 /// Reads a password from a file that is not accessible to other users: its content without a final newline.

@@ -180,6 +180,7 @@ impl Endpoint {
     #[inline]
     pub fn flush(&mut self, transport: &mut impl Transport) {
         transport.look_up(&self.directory);
+        transport.ask_sources(self.door.asks_sources());
         self.outbox.flush(transport);
     }
 }

@@ -286,7 +286,7 @@ impl Link {
         waker: Option<&quorate_node::wake::Waker>,
         news: impl FnOnce() -> bool,
     ) -> io::Result<()> {
-        idle.rest(now_ns, due_ns, &self.socket, waker, news).map(|_| ())
+        idle.rest(now_ns, due_ns, &self.socket, waker, news)
     }
 }
 

@@ -24,7 +24,7 @@ pub trait Backing {
     ///
     /// The registration failed.
     fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()>;
-    /// Takes input. Returns whether there was any.
+    /// Takes input. Returns whether there was any: then there may be more.
     ///
     /// # Errors
     ///
@@ -64,6 +64,15 @@ pub struct Cluster<M: Meter = ()> {
     pub drive: ClientProcess<M>,
     /// Its sockets.
     pub socket: Socket,
+    /// The number of operations without a result.
+    under_way: usize,
+}
+
+impl<M: Meter> Cluster<M> {
+    /// Returns a cluster without operations.
+    pub fn new(drive: ClientProcess<M>, socket: Socket) -> Self {
+        Self { drive, socket, under_way: 0 }
+    }
 }
 
 impl<M: Meter> Backing for Cluster<M> {
@@ -77,13 +86,18 @@ impl<M: Meter> Backing for Cluster<M> {
             && let Some((source, datagram)) = self.socket.receive()?
         {
             burst += 1;
-            let by = self.drive.receive_from(clock.now(), source, datagram);
+            let by = self.drive.receive_from(clock.looked(), source, datagram);
             self.socket.judge(by);
+            let done = self.drive.done().len();
+            if done > 0 && done >= self.under_way {
+                break; // nobody waits for what else has come: the users get their results first
+            }
         }
         Ok(burst > 0)
     }
 
     fn invoke(&mut self, now: Now, lane: u16, operation: &[u8], read_only: bool) {
+        self.under_way += 1;
         self.drive.invoke(now, lane, operation, read_only);
     }
 
@@ -114,6 +128,7 @@ impl<M: Meter> Backing for Cluster<M> {
     }
 
     fn hand_out(&mut self, each: &mut HandOut<'_>) {
+        self.under_way = self.under_way.saturating_sub(self.drive.done().len());
         for done in self.drive.done() {
             each(done.lane, outcome(done.end, self.drive.result(done)));
         }

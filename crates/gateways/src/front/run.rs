@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -55,6 +56,9 @@ pub struct FrontDoor<T: Conversation, B: Backing = Cluster> {
     clock: Clock,
     /// The time of the backing's timers: what this thread was away counts little (TM-7).
     own_time: Clock,
+    /// Both in this turn, after its wait, in nanoseconds: one reading is enough.
+    now_ns: u64,
+    own_ns: u64,
     slots: Vec<Slot<T>>,
     free_slots: Vec<u32>,
     counts: Counts,
@@ -99,6 +103,8 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             backing,
             clock,
             own_time: clock,
+            now_ns: 0,
+            own_ns: 0,
             slots: Vec::new(),
             free_slots: Vec::new(),
             counts: Counts { opened_ns: clock.mono_ns(), ..Counts::default() },
@@ -133,45 +139,53 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     /// The sockets have failed.
     pub fn run(&mut self, waiting: Waiting, stop: &AtomicBool) -> io::Result<()> {
         let (mut idle_since, mut crowd) = (None, Crowd::default());
-        let (mut delay, mut rested_ns) = (RunDelay::default(), 0);
+        let (mut delay, mut came) = (RunDelay::default(), true);
         let mut events = vec![EpollEvent::empty(); BURST_MAX];
         while !stop.load(Ordering::Relaxed) {
-            let now_ns = self.clock.mono_ns();
-            self.own_time.look(std::mem::take(&mut rested_ns));
+            let (before, crowded) = (self.now_ns, crowd.is_here(self.now_ns));
             let polls = match (waiting, idle_since) {
                 (_, None) => true,
                 (Waiting::Block, Some(_)) => false,
-                (Waiting::Poll(patience), Some(since)) => {
-                    now_ns < patience.saturating_add(since) && !crowd.is_here(now_ns)
-                }
+                (Waiting::Poll(patience), Some(since)) => before < patience.saturating_add(since) && !crowded,
             };
-            let came = self.receive()?;
-            // Input may have created output, which is sent below: no sleep before that.
-            let wait_ms = if polls || came { 0 } else { self.sleep_ms(now_ns) };
-            let (mut worked, crowded) = (came, crowd.is_here(now_ns));
+            // Everything that input has created is sent by now.
+            let wait_ms = if polls { 0 } else { self.sleep_ms() };
             self.backing.set_crowded(crowded);
-            rested_ns = idle::sleep(&mut delay, crowded, wait_ms, |wait_ms| {
-                worked |= self.serve(&mut events, wait_ms)?;
+            let mut count = 0;
+            let rested_ns = idle::sleep(&mut delay, crowded, wait_ms, |wait_ms| {
+                count = self.wait(&mut events, wait_ms)?;
                 Ok::<_, io::Error>(())
             })?;
+            let looked = Instant::now();
+            crowd.looks(looked);
+            self.now_ns = self.clock.real_ns(looked);
+            self.own_ns = self.own_time.look_at(looked, rested_ns);
+            let events = events.get(..count).unwrap_or(&[]);
+            let mut worked = self.serve(events);
+            // If the poller does not report it, there is nothing, unless the last look ended before all was taken.
+            let is_there = || events.iter().any(|event| event.data() == BACKING) || self.backing.has_done();
+            if came || wait_ms > 0 && count == 0 || is_there() {
+                came = self.receive()?;
+                worked |= came;
+            }
             self.expire();
             self.dispatch();
             self.backing.flush()?;
             if worked {
                 idle_since = None;
             } else {
-                idle_since.get_or_insert(now_ns);
+                idle_since.get_or_insert(self.now_ns);
                 if waiting != Waiting::Block && polls && !crowded {
-                    crowd.make_room(now_ns);
+                    crowd.make_room_from(looked, self.now_ns);
                 }
             }
         }
         Ok(())
     }
 
-    fn sleep_ms(&self, now_ns: u64) -> u64 {
-        let backing = self.backing.due().saturating_sub(self.own_time.mono_ns());
-        let due = self.tick_at.saturating_sub(now_ns).min(backing);
+    fn sleep_ms(&self) -> u64 {
+        let backing = self.backing.due().saturating_sub(self.own_ns);
+        let due = self.tick_at.saturating_sub(self.now_ns).min(backing);
         due.div_ceil(1_000_000).min(SLEEP_MS_MAX)
     }
 
@@ -184,17 +198,21 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
         Ok(came)
     }
 
-    /// Exchanges data with users, and waits for that for this number of milliseconds. Returns whether there was any.
-    fn serve(&mut self, events: &mut [EpollEvent], wait_ms: u16) -> io::Result<bool> {
-        let count = match self.poller.wait(events, EpollTimeout::from(wait_ms)) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
+    /// Waits for events for this number of milliseconds, and returns their number.
+    fn wait(&self, events: &mut [EpollEvent], wait_ms: u16) -> io::Result<usize> {
+        match self.poller.wait(events, EpollTimeout::from(wait_ms)) {
+            Ok(count) => Ok(count),
+            Err(Errno::EINTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Exchanges data with users. Returns whether there was any.
+    fn serve(&mut self, events: &[EpollEvent]) -> bool {
         let mut worked = false;
-        for event in events.iter().take(count) {
+        for event in events {
             match event.data() {
-                // The backing's datagrams are taken in any case.
+                // The backing's datagrams are taken afterwards.
                 BACKING => {}
                 LISTENER => {
                     worked = true;
@@ -206,7 +224,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
                 }
             }
         }
-        Ok(worked)
+        worked
     }
 
     fn accept(&mut self) {
@@ -225,7 +243,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     }
 
     fn admit(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let now_ns = self.clock.mono_ns();
+        let now_ns = self.now_ns;
         self.counts.connections_total += 1;
         // It may have been reset already.
         let Ok(own) = stream.local_addr() else { return };
@@ -279,7 +297,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     }
 
     fn on_event(&mut self, key: Key, flags: EpollFlags) {
-        let now_ns = self.clock.mono_ns();
+        let now_ns = self.now_ns;
         let Some(connection) = find(&mut self.slots, key) else { return };
         let mut lives = !flags.intersects(EpollFlags::EPOLLERR);
         let readable = flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP);
@@ -297,7 +315,7 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
 
     /// Does what is possible for a connection: writes, and queues it for a lane.
     fn advance(&mut self, key: Key) {
-        let now_ns = self.clock.mono_ns();
+        let now_ns = self.now_ns;
         self.counts.uptime_s = (now_ns - self.counts.opened_ns) / 1_000_000_000;
         let Some(connection) = find(&mut self.slots, key) else { return };
         loop {
@@ -341,14 +359,14 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
             let Some(connection) = find(&mut self.slots, key) else { continue };
             connection.waits_since = None;
             let Some(question) = connection.conversation.question(&mut self.operation) else { continue };
-            let now_ns = self.clock.mono_ns();
+            let now_ns = self.now_ns;
             if connection.conversation.has_question() {
                 connection.waits_since = Some(now_ns);
                 self.waiting.push_back(key);
             }
             self.free_lanes.pop();
             self.asked[usize::from(lane)] = Some(Asked { key, question, at: now_ns });
-            self.backing.invoke(self.own_time.now(), lane, &self.operation, question.read_only);
+            self.backing.invoke(self.own_time.looked(), lane, &self.operation, question.read_only);
         }
     }
 
@@ -375,14 +393,13 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
 
     /// Handles the timers that are due.
     fn expire(&mut self) {
-        let now = self.own_time.now();
-        if self.backing.due() <= now.mono_ns {
-            self.backing.expire(now);
+        if self.backing.due() <= self.own_ns {
+            self.backing.expire(self.own_time.now());
             if self.backing.has_done() {
                 self.finish();
             }
         }
-        let now_ns = self.clock.mono_ns();
+        let now_ns = self.now_ns;
         if now_ns < self.tick_at {
             return;
         }

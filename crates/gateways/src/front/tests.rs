@@ -164,6 +164,59 @@ fn a_door_does_not_sleep_on_what_it_has_to_send() {
     assert_eq!(door.backing().asked_due.get(), 1, "for what is due now, and not for how long to sleep");
 }
 
+/// A backing that takes a part of its input in each of the first turns, and that the poller never reports.
+struct Slow {
+    turn: u32,
+    /// The turns in which input was taken.
+    taken: Vec<u32>,
+    event: EventFd,
+    stop: Arc<AtomicBool>,
+}
+
+impl Backing for Slow {
+    fn watch(&self, poller: &Epoll, event: EpollEvent) -> io::Result<()> {
+        Ok(poller.add(&self.event, event)?)
+    }
+
+    fn receive(&mut self, _clock: &Clock) -> io::Result<bool> {
+        self.taken.push(self.turn);
+        self.stop.fetch_or(self.taken.len() == 4, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn invoke(&mut self, _now: Now, _lane: u16, _operation: &[u8], _read_only: bool) {}
+
+    fn due(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn expire(&mut self, _now: Now) {}
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.turn += 1;
+        Ok(())
+    }
+
+    fn has_done(&self) -> bool {
+        false
+    }
+
+    fn hand_out(&mut self, _each: &mut HandOut<'_>) {}
+}
+
+/// What is left of the input is taken in the next turn, whether or not the poller reports it.
+#[test]
+fn input_that_is_left_is_taken_in_the_next_turn() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let event = EventFd::from_value(0).unwrap();
+    let slow = Slow { turn: 0, taken: Vec::new(), event, stop: Arc::clone(&stop) };
+    let address = ([127, 0, 0, 1], 0).into();
+    let mut door: FrontDoor<Silent, Slow> =
+        FrontDoor::open(address, Limits::default(), Arc::default(), slow).unwrap();
+    door.run(Waiting::Block, &stop).unwrap();
+    assert_eq!(door.backing().taken, [0, 1, 2, 3]);
+}
+
 /// L82: what connections hold is bounded also while many of them have input at the same time.
 #[test]
 fn l82_memory_is_looked_at_after_each_connection() {

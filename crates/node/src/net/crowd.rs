@@ -28,11 +28,13 @@ pub struct Crowd {
     until: u64,
     /// How long the next hold is.
     hold_ns: u64,
+    /// When a yield began whose end is not known yet, by both clocks.
+    yielding: Option<(Instant, u64)>,
 }
 
 impl Default for Crowd {
     fn default() -> Self {
-        Self { level: 0, until: 0, hold_ns: HOLD_MIN_NS }
+        Self { level: 0, until: 0, hold_ns: HOLD_MIN_NS, yielding: None }
     }
 }
 
@@ -49,6 +51,23 @@ impl Crowd {
         let start = Instant::now();
         std::thread::yield_now();
         self.note_yield(now_ns, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The same for a thread that has looked at its input at `start` and has done nothing since. The yield ends at the
+    /// next look: one reading of the clock is enough for each turn.
+    #[inline]
+    pub fn make_room_from(&mut self, start: Instant, now_ns: u64) {
+        self.yielding = Some((start, now_ns));
+        std::thread::yield_now();
+    }
+
+    /// The thread looks at its input at `at`: a yield is over.
+    #[inline]
+    pub fn looks(&mut self, at: Instant) {
+        if let Some((start, now_ns)) = self.yielding.take() {
+            let took = at.saturating_duration_since(start);
+            self.note_yield(now_ns, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        }
     }
 
     /// Takes note of a yield that began at `now_ns`.
@@ -128,6 +147,20 @@ mod tests {
         };
         // On a busy machine the yields themselves may be long.
         assert!((0..50).any(|_| !is_crowded_after_a_pause()));
+    }
+
+    /// A turn that did nothing lasts from one look to the next, and reads the clock once.
+    #[test]
+    fn a_yield_ends_with_the_next_look() {
+        let (mut crowd, start) = (Crowd::default(), Instant::now());
+        for slice in 0..3 {
+            assert!(!crowd.is_here(4 * slice * MS), "slice {slice}");
+            crowd.make_room_from(start, 4 * slice * MS);
+            crowd.looks(start + Duration::from_millis(4));
+            crowd.looks(start + Duration::from_secs(1)); // it has not yielded
+        }
+        assert!(crowd.is_here(12 * MS));
+        assert!(!crowd.is_here(12 * MS + HOLD_MIN_NS));
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub struct Idle {
     parts: u64,
     crowd: Crowd,
     delay: RunDelay,
+    /// When it looked at its input, if it has done nothing since.
+    looked: Option<Instant>,
+    /// For how long it has rested since that look, in nanoseconds.
+    rested_ns: u64,
 }
 
 /// After a sleep it polls for one part, and twice as long each time that polling was successful.
@@ -49,7 +53,23 @@ const SLEEP_MS_MAX: u64 = 50;
 impl Idle {
     /// Returns the state of a thread that has just had something to do.
     pub fn new(waiting: Waiting) -> Self {
-        Self { waiting, since: None, parts: PARTS, crowd: Crowd::default(), delay: RunDelay::default() }
+        let (crowd, delay) = (Crowd::default(), RunDelay::default());
+        Self { waiting, since: None, parts: PARTS, crowd, delay, looked: None, rested_ns: 0 }
+    }
+
+    /// It looks at its input at `at`. Returns for how long it has rested since the last look, in nanoseconds: the time
+    /// that it waited for a processor is no rest.
+    #[inline]
+    pub fn looks(&mut self, at: Instant) -> u64 {
+        self.crowd.looks(at);
+        self.looked = Some(at);
+        std::mem::take(&mut self.rested_ns)
+    }
+
+    /// It has done something since it looked at its input, for example what was due.
+    #[inline]
+    pub fn worked(&mut self) {
+        self.looked = None;
     }
 
     /// There was something to do.
@@ -73,8 +93,7 @@ impl Idle {
     }
 
     /// There was nothing to do at `now_ns`, and nothing is due before `due_ns`. `waker` wakes it on new input; `news`
-    /// returns whether there is some already. Returns for how long it has rested, in nanoseconds: the time that it waited
-    /// for a processor is no rest.
+    /// returns whether there is some already.
     ///
     /// # Errors
     ///
@@ -87,26 +106,31 @@ impl Idle {
         socket: &Socket,
         waker: Option<&Waker>,
         news: impl FnOnce() -> bool,
-    ) -> io::Result<u64> {
+    ) -> io::Result<()> {
         let since = *self.since.get_or_insert(now_ns);
         let crowded = self.crowd.is_here(now_ns);
+        let looked = self.looked.take();
         if let Waiting::Poll(patience) = self.waiting
             && now_ns < since.saturating_add(patience / PARTS * self.parts)
             && !crowded
         {
-            self.crowd.make_room(now_ns);
-            return Ok(0);
+            match looked {
+                Some(looked) => self.crowd.make_room_from(looked, now_ns),
+                None => self.crowd.make_room(now_ns),
+            }
+            return Ok(());
         }
         (self.parts, self.since) = (1, None);
         let sleep_ms = due_ns.saturating_sub(now_ns).div_ceil(1_000_000).min(SLEEP_MS_MAX);
-        sleep(&mut self.delay, crowded, sleep_ms, |sleep_ms| {
+        self.rested_ns = sleep(&mut self.delay, crowded, sleep_ms, |sleep_ms| {
             let Some(waker) = waker else { return socket.wait(sleep_ms, None) };
             waker.prepare();
             // Input before `prepare` has not woken the thread.
             let waited = if news() { Ok(()) } else { socket.wait(sleep_ms, Some(waker)) };
             waker.awake();
             waited
-        })
+        })?;
+        Ok(())
     }
 }
 
@@ -119,7 +143,10 @@ pub fn sleep<E>(
     sleep_ms: u64,
     wait: impl FnOnce(u16) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let before = if crowded && sleep_ms > 0 { delay.read() } else { None };
+    if sleep_ms == 0 {
+        return wait(0).map(|()| 0);
+    }
+    let before = if crowded { delay.read() } else { None };
     let start = Instant::now();
     wait(u16::try_from(sleep_ms).unwrap_or(u16::MAX))?;
     let slept = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -137,8 +164,7 @@ mod tests {
     fn patience_shrinks_with_a_sleep_and_grows_with_what_comes() {
         let socket = Socket::open(([127, 0, 0, 1], 0).into(), &Directory::new(&[])).unwrap();
         let mut idle = Idle::new(Waiting::Poll(64_000));
-        let rest =
-            |idle: &mut Idle, now| assert_eq!(idle.rest(now, now, &socket, None, || false).unwrap(), 0);
+        let rest = |idle: &mut Idle, now| idle.rest(now, now, &socket, None, || false).unwrap();
         rest(&mut idle, 0);
         rest(&mut idle, 63_999);
         assert_eq!(idle.parts, PARTS, "still polling");
@@ -154,6 +180,30 @@ mod tests {
         assert_eq!(idle.parts, 4, "still polling");
         rest(&mut idle, 106_000);
         assert_eq!(idle.parts, 1, "slept");
+    }
+
+    /// TM-7: a look learns how long the thread meant to rest, once. A yield is no rest, and work is no yield.
+    #[test]
+    fn a_look_ends_a_rest() {
+        let socket = Socket::open(([127, 0, 0, 1], 0).into(), &Directory::new(&[])).unwrap();
+        let (ms, start) = (1_000_000, Instant::now());
+        let rest = |idle: &mut Idle, due_ns| idle.rest(0, due_ns, &socket, None, || false).unwrap();
+        let mut idle = Idle::new(Waiting::Block);
+        assert_eq!(idle.looks(start), 0);
+        rest(&mut idle, 3 * ms);
+        let rested = idle.looks(start);
+        assert!((1..=3 * ms).contains(&rested), "{rested}");
+        assert_eq!(idle.looks(start), 0);
+        for works in [false, true] {
+            let mut idle = Idle::new(Waiting::Poll(ms));
+            assert_eq!(idle.looks(start), 0);
+            if works {
+                idle.worked();
+            }
+            rest(&mut idle, 3 * ms);
+            assert_eq!(idle.looks(start + std::time::Duration::from_millis(500)), 0);
+            assert_eq!(idle.is_crowded(550 * ms), !works);
+        }
     }
 
     /// It sleeps at once before what takes long, and goes on from there as after any sleep.

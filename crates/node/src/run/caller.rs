@@ -360,11 +360,10 @@ impl Worker {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(self.client.waiting), 0);
+        let (mut clock, mut idle) = (Clock::new(), Idle::new(self.client.waiting));
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let looked = clock.look(std::mem::take(&mut rested));
-            let mut worked = self.take();
-            worked |= self.dispatch(&clock);
+            let looked = clock.look(|at| idle.looks(at));
+            let mut worked = self.take() | self.dispatch(&clock);
             if let Some(nonce) = self.shared.asking.due(&mut self.asked, looked) {
                 self.client.drive.probe(nonce);
             }
@@ -375,11 +374,12 @@ impl Worker {
                 && let Some((source, datagram)) = socket.receive()?
             {
                 burst += 1;
-                let by = drive.receive_from(clock.now(), source, datagram);
+                let by = drive.receive_from(clock.looked(), source, datagram);
                 socket.judge(by);
             }
             if drive.due() <= looked {
                 drive.expire(clock.now());
+                idle.worked();
             }
             worked |= burst > 0 || !drive.done().is_empty();
             self.finish();
@@ -405,7 +405,7 @@ impl Worker {
                     || self.shared.asking.is_open();
                 let due = if busy { drive.due().min(self.tick_at) } else { drive.due() };
                 let news = || self.shared.news.load(Ordering::SeqCst);
-                rested = idle.rest(looked, due, socket, Some(&self.shared.waker), news)?;
+                idle.rest(looked, due, socket, Some(&self.shared.waker), news)?;
             }
         }
         Ok(())

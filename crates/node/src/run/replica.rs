@@ -226,8 +226,7 @@ impl ReplicaNode {
         );
         let watch = Watch::new(recorder);
         let keys = KeyTimes::new(&self.dir, self.settings.key_interval_ns, clock.mono_ns());
-        let (durable, rested_ns) = (Lsn(0), 0);
-        Running { node: self, process, workers, watch, clock, durable, keys, rested_ns }.run(stop)
+        Running { node: self, process, workers, watch, clock, durable: Lsn(0), keys }.run(stop)
     }
 }
 
@@ -257,8 +256,6 @@ struct Running<S: Service, C: Core> {
     /// The last record that the replica was told is durable.
     durable: Lsn,
     keys: KeyTimes,
-    /// For how long it has rested since it looked at its input.
-    rested_ns: u64,
 }
 
 impl<S: Service, C: Core> Running<S, C> {
@@ -313,11 +310,11 @@ impl<S: Service, C: Core> Running<S, C> {
     /// Handles input, runs timers, sends output, and waits if there was nothing to do.
     #[inline]
     fn turn(&mut self, idle: &mut Idle) -> Result<(), NodeError> {
-        let Self { node, process, workers, watch, clock, durable, keys, rested_ns } = self;
+        let Self { node, process, workers, watch, clock, durable, keys } = self;
         let unusable =
             |error| NodeError::new(NodeErrorKind::Network, format!("cannot use the socket: {error}"));
         // TM-7: input that came while this process was away is handled first, and its timers have hardly run.
-        let mono_ns = clock.look(std::mem::take(rested_ns));
+        let mono_ns = clock.look(|at| idle.looks(at));
         let (mut burst, mut now) = (0, None::<Now>);
         node.socket.look_again(mono_ns, |client| process.replica().has_enough_of(client));
         while burst < BURST_MAX
@@ -325,7 +322,7 @@ impl<S: Service, C: Core> Running<S, C> {
         {
             burst += 1;
             let event = Event::Datagram { source, bytes: datagram };
-            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
+            let by = process.step(*now.get_or_insert_with(|| clock.looked()), event, watch);
             node.socket.judge_at(mono_ns, by, |client| process.replica().has_enough_of(client));
         }
         let told = process.disk().told();
@@ -334,7 +331,7 @@ impl<S: Service, C: Core> Running<S, C> {
             *durable = reached;
             burst += 1;
             let event = Event::Disk(DiskEvent::Durable(reached));
-            process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
+            process.step(*now.get_or_insert_with(|| clock.looked()), event, watch);
         } else if let Some(trouble) = told.failure() {
             return Err(trouble);
         } else if process.has_lost_a_page() {
@@ -344,12 +341,12 @@ impl<S: Service, C: Core> Running<S, C> {
         }
         if process.due() <= mono_ns {
             // Not the time after a long execution: what came in that time has not been looked at.
-            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, watch);
+            process.step(*now.get_or_insert_with(|| clock.looked()), Event::Clock, watch);
         }
         if let Some(workers) = workers {
             let served = workers.serve(process, clock, watch);
             if served > 0 {
-                now.get_or_insert_with(|| clock.now());
+                now.get_or_insert_with(|| clock.looked());
             }
             burst += served;
         }
@@ -366,15 +363,16 @@ impl<S: Service, C: Core> Running<S, C> {
             idle.reset();
             return Ok(());
         }
+        if now.is_some() {
+            idle.worked();
+        }
         let (disk, last) = (process.disk(), *durable);
         // A sync takes longer than a wake-up.
         if disk.is_syncing(last) {
             idle.stop_polling();
         }
         let news = || disk.told().durable() > last || workers.as_ref().is_some_and(Workers::has_news);
-        *rested_ns =
-            idle.rest(mono_ns, process.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)?;
-        Ok(())
+        idle.rest(mono_ns, process.due(), &node.socket, Some(disk.waker()), news).map_err(unusable)
     }
 }
 

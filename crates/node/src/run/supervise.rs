@@ -28,12 +28,12 @@ pub fn run_replica<S: Service>(
     mut workers: Option<&mut Workers>,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let (mut clock, mut idle, mut rested) = (Clock::new(), Idle::new(waiting), 0);
+    let (mut clock, mut idle) = (Clock::new(), Idle::new(waiting));
     let watch = &mut Stopwatch::start();
     process.step(clock.now(), Event::Start, watch);
     process.flush(clock.now(), socket, watch);
     while !stop.load(Ordering::Relaxed) {
-        let looked = clock.look(std::mem::take(&mut rested));
+        let looked = clock.look(|at| idle.looks(at));
         let mut burst = 0;
         let mut now = None;
         while burst < BURST_MAX
@@ -41,16 +41,17 @@ pub fn run_replica<S: Service>(
         {
             burst += 1;
             let event = Event::Datagram { source, bytes: datagram };
-            let by = process.step(*now.get_or_insert_with(|| clock.now()), event, watch);
+            let by = process.step(*now.get_or_insert_with(|| clock.looked()), event, watch);
             socket.judge(by);
         }
         if process.due() <= looked {
-            process.step(*now.get_or_insert_with(|| clock.now()), Event::Clock, watch);
+            process.step(*now.get_or_insert_with(|| clock.looked()), Event::Clock, watch);
+            idle.worked();
         }
         if let Some(workers) = &mut workers {
             let served = workers.serve(process, &clock, watch);
             if served > 0 {
-                now.get_or_insert_with(|| clock.now());
+                now.get_or_insert_with(|| clock.looked());
             }
             burst += served;
         }
@@ -63,7 +64,7 @@ pub fn run_replica<S: Service>(
         } else {
             let has_news = || workers.as_ref().is_some_and(|workers| workers.has_news());
             let waker = workers.as_ref().map(|workers| workers.waker());
-            rested = idle.rest(looked, process.due(), socket, waker, has_news)?;
+            idle.rest(looked, process.due(), socket, waker, has_news)?;
         }
     }
     Ok(())

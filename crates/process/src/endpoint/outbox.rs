@@ -34,6 +34,9 @@ pub trait Transport {
     /// The places may have other addresses than before.
     fn look_up(&mut self, _directory: &Directory) {}
 
+    /// Whether it matters from now on where datagrams come from. Until it is told, it does.
+    fn ask_sources(&mut self, _asks: bool) {}
+
     /// Sends one datagram to a place. It may be lost.
     fn send(&mut self, to: Place, datagram: &[u8]);
 

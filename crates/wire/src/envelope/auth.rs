@@ -237,6 +237,13 @@ impl<P: Protocol> Authenticator<P> {
         if wall_ns != 0 {
             self.exchange.observe_wall(wall_ns);
         }
+        self.checks.tick(mono_ns);
+    }
+
+    /// Returns whether it matters where frames come from: whether their places have to be told apart.
+    #[inline]
+    pub fn asks_sources(&self) -> bool {
+        self.checks.asks_sources()
     }
 
     /// Begins a new generation of session keys (KX-2). `entropy` is fresh and secret.
@@ -419,6 +426,7 @@ impl<P: Protocol> Authenticator<P> {
             return Err(AuthError::TooManySignatures(sender));
         }
         if !self.verifier.verify(sender, covered, signature) {
+            self.checks.note_wrong(payer, mono_ns);
             return Err(AuthError::NotAuthentic(sender));
         }
         self.checks.remember(key);

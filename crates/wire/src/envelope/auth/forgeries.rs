@@ -46,6 +46,9 @@ const CLIENTS: Rate = Rate { burst: 1024, per_s: 1000 };
 /// All frames without a right MAC: 6 % of a core. At once as many as clients that start together.
 const STRANGERS: Rate = Rate { burst: 2048, per_s: 2000 };
 
+/// How long places are told apart after a stranger's wrong signature, or after many, in nanoseconds.
+const TOLD_APART_NS: u64 = 10_000_000_000;
+
 /// Places that have an allowance of their own. More of them share.
 const PLACES: usize = 256;
 /// The same for hosts.
@@ -101,6 +104,8 @@ pub(super) struct Checks {
     hosts: Vec<Account>,
     clients: Account,
     strangers: Account,
+    /// Until when places are told apart. None: they are not.
+    apart_until: Option<u64>,
     /// By the first bytes of the key; empty until one was right.
     known: Vec<Option<Key>>,
     made: u64,
@@ -122,6 +127,7 @@ impl Checks {
             hosts: alloc::vec![Account::default(); HOSTS],
             clients: Account::default(),
             strangers: Account::default(),
+            apart_until: None,
             known: Vec::new(),
             made: 0,
         }
@@ -145,6 +151,30 @@ impl Checks {
         may
     }
 
+    /// Returns whether places have to be told apart. As long as strangers' signatures are few and right, all strangers may
+    /// share an allowance.
+    #[inline]
+    pub(super) fn asks_sources(&self) -> bool {
+        self.apart_until.is_some()
+    }
+
+    /// A signature was wrong.
+    pub(super) fn note_wrong(&mut self, payer: Payer, now_ns: u64) {
+        if matches!(payer, Payer::Stranger(_)) {
+            self.tell_apart(now_ns);
+        }
+    }
+
+    fn tell_apart(&mut self, now_ns: u64) {
+        self.apart_until = Some(now_ns.saturating_add(TOLD_APART_NS));
+    }
+
+    /// Takes note of the time.
+    #[inline]
+    pub(super) fn tick(&mut self, now_ns: u64) {
+        self.apart_until.take_if(|until| *until <= now_ns);
+    }
+
     fn stranger_may(&mut self, source: Source, now_ns: u64) -> bool {
         let (place, host) = self.accounts_of(source);
         let (Some(place), Some(host)) = (self.places.get_mut(place), self.hosts.get_mut(host)) else {
@@ -156,6 +186,9 @@ impl Checks {
         let may = of_place && self.strangers.has_room(STRANGERS, now_ns);
         for account in [place, host, &mut self.strangers] {
             account.used += u64::from(may);
+        }
+        if self.strangers.used >= PLACE.burst {
+            self.tell_apart(now_ns);
         }
         may
     }
@@ -245,6 +278,41 @@ mod tests {
         assert_eq!(granted(&mut checks, Payer::Stranger(Source::UNKNOWN), 1, 0), 0);
         assert_eq!(granted(&mut checks, Payer::Sender(ReplicaId(0)), 10, 0), 10);
         assert_eq!(checks.made(), STRANGERS.burst + 10);
+    }
+
+    /// Who does not say where frames come from until it matters grants one place hardly more.
+    #[test]
+    fn a_flood_is_told_apart_from_its_first_wrong_signature_on() {
+        let mut checks = checks();
+        assert!(!checks.asks_sources());
+        let (mut granted, at) = (0, |ms: u64| ms * 1_000_000);
+        for ms in 0..30_000 {
+            checks.tick(at(ms));
+            for _ in 0..10 {
+                let source =
+                    if checks.asks_sources() { Source { host: 1, port: 1 } } else { Source::UNKNOWN };
+                if checks.may(Payer::Stranger(source), at(ms)) {
+                    granted += 1;
+                    checks.note_wrong(Payer::Stranger(source), at(ms));
+                }
+            }
+        }
+        assert!(granted < PLACE.burst + 30 * PLACE.per_s + 10, "{granted}");
+        checks.tick(at(30_000) + TOLD_APART_NS);
+        assert!(!checks.asks_sources());
+        checks.note_wrong(Payer::Sender(ReplicaId(1)), at(50_000));
+        assert!(!checks.asks_sources(), "the sender is known");
+    }
+
+    /// Many right signatures of strangers have to be told apart, too.
+    #[test]
+    fn many_strangers_are_told_apart() {
+        let mut checks = checks();
+        let unknown = Payer::Stranger(Source::UNKNOWN);
+        assert_eq!(granted(&mut checks, unknown, PLACE.burst - 1, 0), PLACE.burst - 1);
+        assert!(!checks.asks_sources());
+        assert_eq!(granted(&mut checks, unknown, 1, 0), 1);
+        assert!(checks.asks_sources());
     }
 
     /// What is remembered has a bound, and is never taken for anything else.
