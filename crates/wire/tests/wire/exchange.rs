@@ -156,7 +156,7 @@ fn k16_a_forged_new_key_is_refused() {
 #[test]
 fn k16_a_share_of_low_order_gives_no_key() {
     let mut world = World::new();
-    let share = NewKey { time: u64::MAX, key_id: 5, share: [0; 32], settings: 0, want: false };
+    let share = NewKey { time: WALL_NS + MS, key_id: 5, share: [0; 32], settings: 0, want: false };
     let mut body = Vec::new();
     share.encode(&mut Writer::new(&mut body));
     let frame = world.seal(0, 3, Kind::NewKey, &body);
