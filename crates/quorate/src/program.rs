@@ -377,7 +377,9 @@ mod tests {
     #[test]
     fn up_knows_the_size_of_a_cluster_from_its_directory() {
         let dir = std::env::temp_dir().join(format!("quorate-test-program-{}", std::process::id()));
-        for name in ["replica-0", "replica-1", "replica-2", "replica-3", "replica-4", "replica-5", "replica-6"] {
+        for name in
+            ["replica-0", "replica-1", "replica-2", "replica-3", "replica-4", "replica-5", "replica-6"]
+        {
             fs::create_dir_all(dir.join(name)).unwrap();
         }
         let n = replicas(&dir).len();
