@@ -21,7 +21,7 @@
 //! | B1-B37 | [`bugs`] |
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
-//! | L50-L52, L54 | [`stalls`] |
+//! | L50-L52, L54, L56 | [`stalls`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;

@@ -58,6 +58,15 @@ pub const SCENARIOS: &[Scenario] = &[
     .sizes(&[4])
     .expects(&[TRANSFERRED, Expect::Noted("its target is the checkpoint that nobody gives")])
     .play(target_that_nobody_gives),
+    Scenario::new(
+        "l56_lags_behind_replicas_that_have_restarted",
+        &["L56"],
+        "A replica misses two views; those in the second one have restarted, and have room for one VIEW-CHANGE at a time (SM-4)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, Expect::Noted("two views behind")])
+    .with(|setup| Setup { config: Config { retransmit_bytes: 300, ..setup.config }, ..setup })
+    .play(lags_behind),
 ];
 
 /// Each replica times a request as soon as it has it.
@@ -183,4 +192,32 @@ fn target_that_nobody_gives(stage: &mut Stage) -> Ended {
     stage.note("its target is the checkpoint that nobody gives");
     stage.world.set_load(Load::Busy(MS, 5 * MS));
     stage.until("without it, nothing commits", 20_000 * MS, |w| w.committed() >= 50)
+}
+
+fn lags_behind(stage: &mut Stage) -> Ended {
+    let late = [ReplicaId(1)];
+    let rest = stage.all_but(&late);
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.pass(500 * MS)?;
+    // Each primary hands its view over. By the next start, what the view has taken over is executed.
+    let start_again = |stage: &mut Stage, h: usize| {
+        stage.world.crash(h);
+        stage.world.restart(h);
+        stage.pass(500 * MS)
+    };
+    start_again(stage, 0)?;
+    start_again(stage, 1)?;
+    stage.until_view(2, 2_000 * MS)?;
+    stage.isolate(&late);
+    start_again(stage, 2)?;
+    start_again(stage, 3)?;
+    stage.until_entered(&rest, 4, 2_000 * MS)?;
+    // These two have sent no VIEW-CHANGE since their starts. That of r0, the primary, is the first of all.
+    start_again(stage, 2)?;
+    start_again(stage, 3)?;
+    stage.require(stage.view() == 4 && stage.world.checkers.facts(late[0]).view.0 == 2, "views 2 and 4")?;
+    stage.note("two views behind");
+    stage.mend();
+    stage.until_view(4, 5_000 * MS)
 }
