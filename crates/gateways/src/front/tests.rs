@@ -253,7 +253,7 @@ struct Echo {
 impl Conversation for Echo {
     type Protocol = ();
 
-    fn open(_: &(), _ends: Ends, _id: u64) -> Self {
+    fn open(_protocol: &(), _ends: Ends, _id: u64) -> Self {
         Self { input: Vec::new(), output: Vec::new() }
     }
 
@@ -267,13 +267,13 @@ impl Conversation for Echo {
         false
     }
 
-    fn receive(&mut self, _: &(), bytes: &[u8]) {
+    fn receive(&mut self, _protocol: &(), bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
     fn hang_up(&mut self) {}
 
-    fn work(&mut self, _: &(), _counts: &mut Counts) -> Progress {
+    fn work(&mut self, _protocol: &(), _counts: &mut Counts) -> Progress {
         if self.output.is_empty() && !self.input.is_empty() {
             self.output.push(self.input.remove(0));
         }
@@ -288,7 +288,7 @@ impl Conversation for Echo {
         false
     }
 
-    fn answer(&mut self, _: &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
+    fn answer(&mut self, _protocol: &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
 
     fn fail(&mut self, _ticket: u64, _failure: Failure) {}
 
