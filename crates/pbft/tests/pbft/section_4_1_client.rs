@@ -58,7 +58,9 @@ fn a_primary_that_ignores_a_request_is_suspected() {
     desk.pass(500);
     assert!(!desk.said(|m| matches!(m, Milestone::Suspected { .. })), "nobody else vouches (B31)");
     assert!(desk.sent(Kind::ReqAck) <= 6, "it says so less and less often: {}", desk.sent(Kind::ReqAck));
-    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
     desk.pass(150);
     let timed_out = |m: &Milestone| matches!(m, Milestone::Suspected { reason: SuspectReason::Timeout, .. });
     assert!(desk.said(timed_out));
@@ -72,7 +74,9 @@ fn b8_a_primary_that_serves_only_its_friends_is_suspected() {
     desk.request(c(0), 1, b"ignored");
     let digest = desk.domains.request(c(0).0, 1, b"ignored");
     desk.pass(30);
-    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
     for t in 1..=3 {
         desk.order(t, c(1), t, b"friend");
         desk.pass(60);
@@ -295,7 +299,9 @@ fn l65_a_primary_proposes_what_others_vouch_for() {
 fn l65_a_new_primary_asks_for_what_others_vouch_for() {
     let mut desk = Desk::new(R1);
     let digest = desk.domains.request(c(0).0, 1, b"x");
-    [R2, R3].iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
     desk.pass(60);
     assert_eq!(desk.sent(Kind::BodyFetch), 0, "another one is to propose it");
     let empty = desk.empty_view_change(1);
@@ -337,7 +343,9 @@ fn l65_whoever_vouches_rejects_in_vain() {
     let hands_over = |vouchers: &[ReplicaId]| {
         let mut desk = Desk::new(R0);
         let digest = desk.domains.request(c(0).0, 1, b"x");
-        vouchers.iter().for_each(|from| vouch(&mut desk, *from, c(0), digest));
+        for from in vouchers.iter() {
+            vouch(&mut desk, *from, c(0), digest);
+        }
         desk.request(c(0), 1, b"x");
         assert_eq!(desk.sent(Kind::PrePrepare), 1);
         // The liar has said something else of this lane since.

@@ -77,7 +77,9 @@ fn an_overdue_request_takes_its_voucher_along() {
     desk.request(c(0), 1, b"x");
     let digest = desk.domains.request(c(0).0, 1, b"x");
     let ack = ReqAck { client: c(0), timestamp: Timestamp(1), digest };
-    [R1, R3].iter().for_each(|from| desk.hear(*from, Kind::ReqAck, |w| ack.encode(w)));
+    for from in [R1, R3] {
+        desk.hear(from, Kind::ReqAck, |w| ack.encode(w));
+    }
     desk.pass(99);
     desk.forget();
     desk.pass(150);
