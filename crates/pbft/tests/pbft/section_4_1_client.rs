@@ -343,7 +343,7 @@ fn l65_whoever_vouches_rejects_in_vain() {
     let hands_over = |vouchers: &[ReplicaId]| {
         let mut desk = Desk::new(R0);
         let digest = desk.domains.request(c(0).0, 1, b"x");
-        for from in vouchers.iter() {
+        for from in vouchers {
             vouch(&mut desk, *from, c(0), digest);
         }
         desk.request(c(0), 1, b"x");

@@ -87,7 +87,9 @@ fn l121_a_new_key_of_the_far_future_is_refused() {
     let [now, farthest] = [WALL_NS, WALL_NS + AHEAD_NS].map(&mut keys_of);
     let stale = Err(DoorError::StaleKey(who(0)));
     let receiver = &mut world.doors[3];
-    far.iter().for_each(|frame| assert_eq!(admit_keys(receiver, 0, frame), stale));
+    for frame in &far {
+        assert_eq!(admit_keys(receiver, 0, frame), stale);
+    }
     assert_eq!(admit_keys(receiver, 0, &farthest), Ok(()));
     assert_eq!(admit_keys(receiver, 0, &now), stale);
     receiver.tick(0, WALL_NS - 1);

@@ -242,7 +242,7 @@ mod tests {
     fn l65_what_was_vouched_for_is_remembered() {
         let mut vouchers = vouchers();
         let of = |t: u64| (Timestamp(t), Digest(core::array::from_fn(|i| t.to_le_bytes()[i % 8])));
-        for t in 0..u64::try_from(RECENT_MAX).unwrap() + 1 {
+        for t in 0..=u64::try_from(RECENT_MAX).unwrap() {
             vouchers.note(LANE, of(t), ReplicaId(0));
         }
         assert!(vouchers.have_vouched(&of(1).1, false));
