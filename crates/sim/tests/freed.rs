@@ -18,7 +18,6 @@ use quorate_process::storage::queue::{PageJob, PagesDone};
 use quorate_process::storage::recover::{self, Storage, Writers};
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Command, Kv, Operation};
-use quorate_service::page::PageStore as _;
 use quorate_service::{Executor, Options, Service, Step, Steps};
 use quorate_sim::disk::files::SimFiles;
 use quorate_wire::digest::Domains;
@@ -178,8 +177,7 @@ fn l85_a_checkpoint_that_is_fetched_keeps_its_slots() {
     let mut replica = filled(values);
     (0..INTERVAL).for_each(|_| drop(replica.order(&[put(100, b"1")])));
     let old = replica.executor.checkpoints().last().unwrap();
-    let page = replica.executor.store().next(0).unwrap();
-    let question = Fetch { rid: 1, level: 0, index: u64::from(page), checkpoint: old.0 };
+    let question = Fetch { rid: 1, level: 1, index: 0, checkpoint: old.0 };
     let mut steps = Steps::new();
     replica.executor.on_fetch(0, ReplicaId(2), &question, &mut steps);
     assert!(matches!(steps.list(), [Step::Answer { .. }]));
