@@ -113,8 +113,7 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.disk.pages(copied);
         }
         if saving.is_done() {
-            let kept = self.executor.places_before(saving.seq());
-            self.disk.image(saving.seq(), saving.root(), kept);
+            self.disk.image(saving.seq(), saving.root());
         } else {
             self.saving = Some(saving);
         }

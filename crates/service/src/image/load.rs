@@ -129,7 +129,7 @@ struct StoredPage {
 
 impl StoredPage {
     fn as_label(&self) -> PageLabel {
-        self.label.of_page(self.page)
+        PageLabel { page: self.page, modified: self.label.modified, digest: self.label.digest }
     }
 
     fn arrival(self) -> Arrival {

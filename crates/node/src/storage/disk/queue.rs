@@ -94,9 +94,9 @@ impl DiskQueue for Disk {
         }
     }
 
-    fn image(&mut self, seq: SeqNum, root: Digest, kept: Vec<u32>) {
+    fn image(&mut self, seq: SeqNum, root: Digest) {
         if let Some(images) = &self.images {
-            images.seal(seq, root, kept);
+            images.seal(seq, root);
             self.need.note_image(seq);
         }
     }
