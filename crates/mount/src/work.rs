@@ -210,7 +210,11 @@ impl Work {
         let target = if from == to { None } else { self.hold(user, to.0, to.1) };
         let Some(target) = target else { return self.rename_only(user, from, to) };
         // If the rename is impossible, the other file must keep its name.
-        let renamed = self.look(user, from.0, from.1).and_then(|_| {
+        let renamed = self.look(user, from.0, from.1).and_then(|source| {
+            // Refused, as the target is a file: once the target is hidden, it would not be.
+            if source.attributes.kind == FileType::Dir {
+                return self.rename_only(user, from, to);
+            }
             let hidden = self.hide(user, &target, to)?;
             let renamed = self.rename_only(user, from, to);
             if let Err(errno) = renamed {
