@@ -177,7 +177,7 @@ fn a_rename_that_is_refused_changes_nothing() {
         Err(Errno::EEXIST) | Ok(_) => Ok(()),
         Err(errno) => Err(errno),
     });
-    assert_eq!(mounted.rename(b"dir", b"old"), Err(Errno::ENOTDIR));
+    assert_eq!(mounted.rename(b"dir", b"old"), Err(Errno::EEXIST));
     assert_eq!(patiently(|| mounted.content(b"old")), b"old");
     mounted.work.close(old);
     assert_eq!(mounted.names(), ["dir", "old"]);
