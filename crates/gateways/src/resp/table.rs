@@ -107,7 +107,13 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     entry("incrby", 3, WRITE, (1, 1, 1), ""),
     entry("incrbyfloat", 3, WRITE, (1, 1, 1), "exact sums; numbers are rounded to 17 decimal places"),
     entry("info", -1, HERE, (0, 0, 0), ""),
-    entry("keys", 2, READ, (0, 0, 0), "error if it would look at more than 100,000 keys, whether they match or not, or if its reply would exceed 512 KiB; then use `SCAN`"),
+    entry(
+        "keys",
+        2,
+        READ,
+        (0, 0, 0),
+        "error if it would look at more than 100,000 keys, whether they match or not, or if its reply would exceed 512 KiB; then use `SCAN`",
+    ),
     entry("lindex", 3, READ, (1, 1, 1), ""),
     entry(
         "linsert",
