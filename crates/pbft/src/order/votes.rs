@@ -22,8 +22,8 @@ pub enum Inserted<T> {
 
 /// At most one value from each replica. Its size is fixed when it is made: voting allocates nothing.
 ///
-/// Nearly always all say the same. So the first value stands here once, with the set of those that have said it, and nothing
-/// else is looked at: for most numbers of the log it would have to come from memory.
+/// Nearly always all replicas say the same. So the first value is stored once, with the set of replicas that have said it. The
+/// table of other values is then not read: for most slots of the log, it is not in the processor's cache.
 #[derive(Clone, Debug)]
 pub struct Votes<T> {
     /// Means nothing while nobody has said it.
