@@ -135,6 +135,8 @@ fn l124_batches_to_catch_up_with_do_not_pile_up_before_a_full_disk() {
     let long = vec![7; 200_000];
     for number in 11..60 {
         world.put_value(number, &format!("key {}", number % 7), &long);
+        // Answers to its STATUS come.
+        (0..100).for_each(|_| world.turn());
         assert_eq!(world.told(VICTIM).failure(), None, "after {number}");
     }
     set(&world.path(VICTIM), None);
