@@ -11,7 +11,8 @@
 //! Everything is created in a temporary directory and then renamed, so that a failure leaves nothing half done.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -134,10 +135,15 @@ impl NewCluster {
             // From an interrupted attempt: its keys were never used.
             fs::remove_dir_all(&draft).map_err(|error| NodeError::unwritable(&draft, &error))?;
         }
-        let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
+        let written = self.write(&draft, cluster, &replicas, &clients).and_then(|()| sync_names(&draft));
+        let made = written.and_then(|()| {
             let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
             let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
-            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| NodeError::unwritable(dir, &error))
+            let moved = moved.and_then(|()| fs::rename(&draft, dir));
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            moved
+                .and_then(|()| File::open(parent)?.sync_all())
+                .map_err(|error| NodeError::unwritable(dir, &error))
         });
         if made.is_err() {
             let _ = fs::remove_dir_all(&draft);
@@ -316,13 +322,36 @@ pub(crate) fn make_private_dir(path: &Path) -> Result<(), NodeError> {
 }
 
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), NodeError> {
-    fs::write(path, text).map_err(|error| NodeError::unwritable(path, &error))
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| NodeError::unwritable(path, &error))
+}
+
+/// Makes the names in a directory, and in those below it, survive a loss of power.
+pub(crate) fn sync_names(dir: &Path) -> Result<(), NodeError> {
+    let names = || {
+        let below = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+        File::open(dir)?.sync_all()?;
+        Ok(below)
+    };
+    let below = names().map_err(|error| NodeError::unwritable(dir, &error))?;
+    below.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()).try_for_each(|path| sync_names(&path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+
+    /// What a node needs to start is on disk before anything depends on it. What is written to this device cannot be
+    /// synced.
+    #[test]
+    fn a_file_of_a_new_node_is_synced() {
+        assert!(write_file(Path::new("/dev/null"), "text").is_err());
+    }
 
     /// A port that is none, and ports that two nodes would share, are told before anything is made.
     #[test]

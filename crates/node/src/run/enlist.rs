@@ -13,7 +13,7 @@ use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights, Sett
 use quorate_wire::ReplicaId;
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
+use crate::home::init::{client_dir, draft_of, make_private_dir, sync_names, write_file};
 use crate::home::members::{Members, client_identity, client_name, principal};
 use crate::home::secret;
 use crate::home::settings::Settings;
@@ -110,6 +110,7 @@ fn write(
     let chosen: Vec<_> = shared.filter(|_| members.settings.is_empty()).collect();
     write_file(&draft.join("node.toml"), &settings.example(own, &title, &chosen))?;
     write_file(&draft.join("cluster.toml"), &members.text())?;
+    sync_names(draft)?;
     Ok(key)
 }
 
