@@ -10,13 +10,10 @@
 //! timed out. An unknown outcome can be requested later: the lane keeps trying until there is an answer.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{self, Poll};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,9 +32,12 @@ use crate::run::client_node::{ClientNode, OpenClient};
 use crate::run::clock::Clock;
 
 mod asking;
+mod pending;
 
 use self::asking::Asking;
 pub use self::asking::{Heard, Known};
+pub use self::pending::Pending;
+use self::pending::{Call, lock};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -62,90 +62,6 @@ pub struct CallerOptions {
 impl Default for CallerOptions {
     fn default() -> Self {
         Self { lanes: 64, deadline: Duration::from_secs(10) }
-    }
-}
-
-type CallOutcome = Result<Vec<u8>, CallError>;
-
-/// One operation, from its invocation to its outcome.
-#[derive(Debug)]
-struct Call {
-    id: RequestId,
-    /// Whether it is an operation on the client registry, whose answer is passed on unchanged.
-    is_order: bool,
-    state: Mutex<CallState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CallState {
-    outcome: Option<CallOutcome>,
-    /// The deadline has passed.
-    overdue: bool,
-    task: Option<task::Waker>,
-}
-
-impl Call {
-    fn set(&self, change: impl FnOnce(&mut CallState)) {
-        let task = {
-            let mut state = lock(&self.state);
-            change(&mut state);
-            state.task.take()
-        };
-        self.changed.notify_all();
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-
-    fn finish(&self, outcome: CallOutcome) {
-        self.set(|state| {
-            state.outcome.get_or_insert(outcome);
-        });
-    }
-
-    fn take(&self, state: &mut CallState) -> Option<CallOutcome> {
-        match state.outcome.take() {
-            None if state.overdue => Some(Err(CallError::Unknown { request: self.id })),
-            outcome => outcome,
-        }
-    }
-}
-
-/// An operation in progress: a future, or an object to wait for. Dropping it does not cancel the operation.
-#[derive(Debug)]
-#[must_use = "without waiting, the outcome stays unknown"]
-pub struct Pending {
-    call: Arc<Call>,
-}
-
-impl Pending {
-    /// Waits for the outcome.
-    ///
-    /// # Errors
-    ///
-    /// There is no result: see [`CallError`].
-    pub fn wait(self) -> Result<Vec<u8>, CallError> {
-        let mut state = lock(&self.call.state);
-        loop {
-            if let Some(outcome) = self.call.take(&mut state) {
-                return outcome;
-            }
-            state = self.call.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Future for Pending {
-    type Output = Result<Vec<u8>, CallError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        let mut state = lock(&self.call.state);
-        if let Some(outcome) = self.call.take(&mut state) {
-            return Poll::Ready(outcome);
-        }
-        state.task = Some(cx.waker().clone());
-        Poll::Pending
     }
 }
 
@@ -262,7 +178,7 @@ impl Caller {
     fn submit_as(&self, operation: Vec<u8>, read_only: bool, is_known: bool) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let is_order = operation.starts_with(&registry::MAGIC);
-        let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
+        let call = Arc::new(Call::new(id, is_order));
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
             call.finish(Err(CallError::TooLong { len: operation.len() }));
@@ -291,9 +207,7 @@ impl Caller {
     /// became unknown since, or its outcome was requested before.
     pub fn outcome(&self, request: RequestId, within: Duration) -> Result<Vec<u8>, CallError> {
         let call = lock(&self.unknown).get(&request).cloned().ok_or(CallError::Forgotten)?;
-        let state = lock(&call.state);
-        let waited = call.changed.wait_timeout_while(state, within, |state| state.outcome.is_none());
-        let outcome = waited.unwrap_or_else(PoisonError::into_inner).0.outcome.take();
+        let outcome = call.wait(within);
         if outcome.is_some() {
             lock(&self.unknown).remove(&request);
         }
@@ -492,9 +406,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// A thread that panicked with the lock held has left complete values: each is set in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
