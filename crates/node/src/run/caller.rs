@@ -263,14 +263,6 @@ impl Worker {
     fn run(mut self) {
         // If the sockets fail, all that is left is to report it.
         let _ = self.serve();
-        self.shared.stop.store(true, Ordering::SeqCst);
-        for Lane { call, .. } in self.lanes.drain(..).flatten() {
-            call.set(|state| state.overdue = true);
-        }
-        self.waiting.extend(lock(&self.shared.inbox).drain(..));
-        for ask in self.waiting.drain(..) {
-            ask.call.finish(Err(CallError::Closed));
-        }
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -365,6 +357,7 @@ impl Worker {
             if done.end == End::ResultLost
                 && let Some(operation) = again
             {
+                call.set(|state| state.took_effect = true);
                 // The first waiting operation gets the lane that has just become free.
                 let deadline = Instant::now() + AGAIN;
                 self.waiting.push_front(Ask { call, operation, read_only: false, is_known: false, deadline });
@@ -405,5 +398,57 @@ impl Worker {
                 call.set(|state| state.overdue = true);
             }
         }
+    }
+}
+
+impl Drop for Worker {
+    /// Ends all operations, also if the thread has panicked: their callers wait for nothing else.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for Lane { call, .. } in self.lanes.drain(..).flatten() {
+            call.set(|state| state.overdue = true);
+        }
+        self.waiting.extend(lock(&self.shared.inbox).drain(..));
+        for ask in self.waiting.drain(..) {
+            ask.call.finish(Err(CallError::Closed));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::future::Future as _;
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::{Context, Wake};
+
+    use super::*;
+    use crate::home::init::{Host, NewCluster, client_dir};
+    use crate::testing::TempDir;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in the thread of the caller");
+        }
+    }
+
+    /// A thread that panics, as in the waker of a task, leaves nobody waiting.
+    #[test]
+    fn a_thread_that_panics_ends_all_operations() {
+        let dir = TempDir::new("caller-panics");
+        let [.., c, d] = std::process::id().to_be_bytes();
+        let hosts = vec![Host { ip: Ipv4Addr::new(127, 62, c, d).into(), port: None }];
+        NewCluster { hosts, ..NewCluster::local(1) }.make(&dir.path().join("c")).unwrap();
+        let options = CallerOptions { lanes: 2, deadline: Duration::from_secs(2) };
+        let caller = Caller::open(&client_dir(&dir.path().join("c"), 0), options).unwrap();
+        // No replica answers. The deadline of the first passes first.
+        let (mut first, second) = (pin!(caller.submit(Vec::new(), false)), caller.submit(Vec::new(), false));
+        let task = Arc::new(Panics).into();
+        assert!(first.as_mut().poll(&mut Context::from_waker(&task)).is_pending());
+        assert!(matches!(second.wait(), Err(CallError::Unknown { .. })));
+        assert_eq!(caller.call(&[], false), Err(CallError::Closed));
     }
 }

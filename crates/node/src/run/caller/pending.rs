@@ -25,6 +25,8 @@ pub(super) struct CallState {
     outcome: Option<CallOutcome>,
     /// The deadline has passed.
     pub(super) overdue: bool,
+    /// It took effect, but its result was lost. It is sent again only to get the result.
+    pub(super) took_effect: bool,
     task: Option<task::Waker>,
 }
 
@@ -47,6 +49,8 @@ impl Call {
 
     pub(super) fn finish(&self, outcome: CallOutcome) {
         self.set(|state| {
+            let is_refusal = outcome.as_ref().is_err_and(CallError::is_refused);
+            let outcome = if is_refusal && state.took_effect { Err(CallError::ResultLost) } else { outcome };
             state.outcome.get_or_insert(outcome);
         });
     }
@@ -106,4 +110,25 @@ impl Future for Pending {
 /// A thread that panicked with the lock held has left complete values: each is set in one step.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operation that took effect, and is sent again for its result, does not end as if nothing was changed.
+    #[test]
+    fn an_operation_that_took_effect_is_not_refused() {
+        let ended = |took_effect, outcome| {
+            let call = Arc::new(Call::new(RequestId(1), false));
+            call.set(|state| state.took_effect = took_effect);
+            call.finish(outcome);
+            Pending { call }.wait()
+        };
+        for refusal in [CallError::Busy, CallError::Closed, CallError::NoLane] {
+            assert_eq!(ended(true, Err(refusal)), Err(CallError::ResultLost));
+            assert_eq!(ended(false, Err(refusal)), Err(refusal));
+        }
+        assert_eq!(ended(true, Ok(vec![7])), Ok(vec![7]));
+    }
 }
