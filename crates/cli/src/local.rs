@@ -11,8 +11,10 @@
 //! A process id is valid only if that process was started with this directory: the system reuses ids.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -194,6 +196,22 @@ impl Local {
 
     /// Starts a node with this subcommand and arguments; its standard error goes to its log file.
     pub(crate) fn start(&self, name: &str, command: &str, arguments: &[String]) -> Result<Child, Failure> {
+        self.spawn(name, self.command(name, command, arguments)?)
+    }
+
+    /// The same, for a node that runs longer than this command: Ctrl-C in the terminal ends the command only.
+    pub(crate) fn start_apart(
+        &self,
+        name: &str,
+        command: &str,
+        arguments: &[String],
+    ) -> Result<Child, Failure> {
+        let mut command = self.command(name, command, arguments)?;
+        command.process_group(0);
+        self.spawn(name, command)
+    }
+
+    fn command(&self, name: &str, command: &str, arguments: &[String]) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
         })?;
@@ -204,16 +222,19 @@ impl Local {
         };
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let file = file.map_err(|error| unwritable(&path, &error))?;
-        let child = log::readable(&mut Command::new(program))
+        let mut process = Command::new(program);
+        log::readable(&mut process)
             .args(command.split(' '))
             .arg("--dir")
             .arg(self.node(name))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(file)
-            .spawn();
-        let mut child = child
+            .args(arguments);
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        Ok(process)
+    }
+
+    fn spawn(&self, name: &str, mut command: Command) -> Result<Child, Failure> {
+        let mut child = command
+            .spawn()
             .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
         let noted = self.write(name, "pid", &child.id().to_string());
         if noted.is_err() {

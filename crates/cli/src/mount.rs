@@ -14,7 +14,7 @@ use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
-use crate::{out, values};
+use crate::{log, out, values};
 
 /// Maximum number of calls in progress.
 const LANES: u16 = 64;
@@ -22,7 +22,7 @@ const LANES: u16 = 64;
 /// Mount the file system through FUSE
 ///
 /// Needs neither root nor a gateway: this process is a client of the cluster. The process stays in the foreground.
-/// Ctrl-C or SIGTERM unmounts the file system.
+/// Ctrl-C, SIGTERM or closing the terminal unmounts the file system.
 ///
 ///   - With durability "sync", data is durable when `write` returns.
 ///   - Changes by other clients become visible within a second.
@@ -70,6 +70,8 @@ pub(crate) struct Mount {
 impl Mount {
     pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
+        log::to_stderr();
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };
         let node = open_client(&self.dir, ServiceName::FS)?;

@@ -44,7 +44,8 @@ const STATUS_FLAG: &str = "quorate up --status";
 /// Start a cluster and a gateway on this machine
 ///
 /// Starts replicas and a gateway, each as a process, and shows the status of the cluster. Ctrl-C stops all processes.
-/// The next `quorate up` continues with the same data, unless the durability is "memory".
+/// So does closing the terminal, unless `up` runs under `nohup`. The next `quorate up` continues with the same data,
+/// unless the durability is "memory".
 ///
 /// There are 3f + 1 replicas, of which up to f may be Byzantine: four replicas for f = 1.
 ///
@@ -159,6 +160,7 @@ impl Up {
             return Demo { dir: self.dir.clone(), door: chosen.map(|(_, at)| at), plot }.run();
         }
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
         descriptors::raise();
         let begin = Instant::now();
         let mut page = None;
@@ -354,7 +356,7 @@ impl Up {
         ));
         for (index, Started { row, address, .. }) in gateways.iter().enumerate() {
             if let Some(warning) = row.warning(*address) {
-                eprintln!("{warning}");
+                let _ = writeln!(std::io::stderr(), "{warning}");
             }
             let usage = (row.usage)(*address);
             out::line(format!("  gateway   {}  {address}     {}", row.protocol, usage.command));
@@ -387,8 +389,7 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
     crate::status::follow(watch, stop, |seen| {
         let line = text::line(&seen.picture, seen.rate);
         if terminal {
-            print!("\r\x1b[K{line}");
-            let _ = std::io::stdout().flush();
+            out::part(format_args!("\r\x1b[K{line}"));
             return;
         }
         let picture = &seen.picture;

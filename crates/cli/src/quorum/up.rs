@@ -69,6 +69,7 @@ fn servers(local: &Local) -> Vec<String> {
 impl Up {
     pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
         let is_new = !self.dir.join("server-0").is_dir();
         if is_new {
             let protocol = protocol(self.protocol.unwrap_or(Name::MinimalF), self.variant)?;
@@ -266,7 +267,7 @@ impl Fault {
                 kill();
                 wipe()?;
                 local.set_fault(name, None)?;
-                local.start(name, SERVER, &[])?;
+                local.start_apart(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} lost its disk and was restarted: it fetches the values from the others"
                 ));
@@ -276,7 +277,7 @@ impl Fault {
                 lie_of(how)?;
                 local.stop(name);
                 local.set_fault(name, Some("lies"))?;
-                local.start(name, SERVER, &["--lie".to_owned(), how.to_owned()])?;
+                local.start_apart(name, SERVER, &["--lie".to_owned(), how.to_owned()])?;
                 out::line(format!(
                     "{name} lies from now on: {how}. Undo: quorate quorum fault heal {}",
                     self.server
@@ -290,7 +291,7 @@ impl Fault {
                     wipe()?;
                 }
                 local.set_fault(name, None)?;
-                local.start(name, SERVER, &[])?;
+                local.start_apart(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} was restarted{}",
                     if lied { " without its disk: it fetches the values from the others" } else { "" }
