@@ -1,6 +1,6 @@
 //! `quorate up` and `quorate down`: a complete cluster on this machine.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nix::sys::signal::{Signal, kill};
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch, text};
-use quorate_node::ports::{Port, holder};
+use quorate_node::place::lock_file;
+use quorate_node::ports::Port;
 use quorate_node::services::ServiceName;
 use quorate_node::{ClientNode, descriptors, signals};
 
@@ -22,9 +24,9 @@ use crate::code::Code;
 use crate::demo::{self, Counts, Demo};
 use crate::fail::{CommandResult, Failure};
 use crate::gateway::Addresses;
-use crate::local::{Local, unwritable};
+use crate::local::{Local, check_free, check_new, unwritable};
 use crate::node::{Durability, tolerates};
-use crate::{out, values};
+use crate::{mount, out, values};
 
 /// The service of a new cluster.
 const USUAL: ServiceName = ServiceName::FS;
@@ -117,19 +119,10 @@ struct Started {
 impl Started {
     /// Checks that the gateway's port is free.
     fn check(&self) -> Result<(), Failure> {
-        let (protocol, name, address) = (self.row.protocol, self.row.name, self.address);
-        TcpListener::bind(address).map(drop).map_err(|error| {
-            let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
-            let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-                let who = holder(Port::Tcp, address).map_or(String::new(), |who| format!(" by {who}"));
-                (Code::Taken, format!("port {} is taken{who}", address.port()))
-            } else {
-                (Code::Network, format!("cannot listen: {error}"))
-            };
-            Failure::new(code, what)
-                .at(format!("{protocol} gateway, {address}"))
-                .next(format!("quorate up --{name} {other}      or stop the other process"))
-        })
+        let (name, address) = (self.row.name, self.address);
+        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+        let next = format!("quorate up --{name} {other}      or stop the other process");
+        check_free(&[Port::Tcp], address, &format!("{} gateway", self.row.protocol), next)
     }
 }
 
@@ -217,7 +210,7 @@ impl Up {
             let what = format!("the service {} is not a file system", service.name());
             return Err(Failure::new(Code::Rule, what).at(format!("--mount {}", dir.display())));
         }
-        quorate_mount::check(dir).map_err(|error| crate::mount::failed(&error, dir, "--mount"))
+        quorate_mount::check(dir).map_err(|error| mount::failed(&error, dir, "--mount"))
     }
 
     fn make(&self) -> Result<(), Failure> {
@@ -231,6 +224,7 @@ impl Up {
         let local = cluster.service.row().filter(|_| self.gateways.of(cluster.service).iter().all(is_local));
         let local = local.map_or(&[][..], |row| row.local);
         cluster.chosen.extend(local.iter().map(|(key, value)| (*key, (*value).to_owned())));
+        check_new(&cluster.addresses()?, "quorate up")?;
         cluster.make(self.dir())?;
         Ok(())
     }
@@ -333,7 +327,14 @@ impl Up {
         }
         if let Some(on) = &self.mount {
             let on = fs::canonicalize(on).unwrap_or_else(|_| on.clone());
+            let before = mount::device(&on);
             nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
+            let Some((_, child)) = nodes.last_mut() else { unreachable!("it was just added") };
+            if !mount::wait(&on, before, child, stop, PATIENCE) {
+                return Err(Failure::new(Code::NoFuse, "the file system cannot be mounted")
+                    .at(local.node(MOUNT).join("mount.log").display().to_string())
+                    .next(local.last_lines(MOUNT, "mount.log", 4)));
+            }
         }
         self.introduce(local, is_new, begin, &gateways);
         let watch = Watch::new(observer);
@@ -418,9 +419,10 @@ fn stop_all(local: &Local) {
 /// Checks that no other `quorate up` uses the directory, and writes this one's process id there.
 fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
     let path = dir.join("up.lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-    let file = file.map_err(|error| unwritable(&path, &error))?;
-    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    let mut lock = lock_file(&path).map_err(|trouble| {
+        if trouble.kind != NodeErrorKind::InUse {
+            return Failure::from(trouble);
+        }
         Failure::new(Code::InUse, "another `quorate up` runs in this directory")
             .at(dir.display().to_string())
             .next(format!("quorate down --dir {}", dir.display()))
@@ -433,6 +435,14 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 impl Down {
     pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
+        if local.replicas().is_empty() {
+            return Err(Failure::new(
+                Code::Rule,
+                "there are no replicas: this is not a cluster of `quorate up`",
+            )
+            .at(self.dir.display().to_string())
+            .next("Ctrl-C stops `quorate quorum up`"));
+        }
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
         let lock = local.dir().join("up.lock");
         let (mut asked, end) = (None, Instant::now() + PATIENCE);

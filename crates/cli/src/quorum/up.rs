@@ -19,7 +19,7 @@ use super::real::{lie_of, new_register};
 use super::status::Seen;
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
-use crate::local::{Local, unwritable};
+use crate::local::{Local, check_new, unwritable};
 use crate::node::Durability;
 use crate::out;
 
@@ -75,6 +75,7 @@ impl Up {
             let protocol = protocol(self.protocol.unwrap_or(Name::MinimalF), self.variant)?;
             let mut register = new_register(protocol, self.f.unwrap_or(1), Durability::Sync);
             register.hosts = self.host.into_iter().collect();
+            check_new(&register.addresses()?, "quorate quorum up")?;
             register.make(&self.dir)?;
         } else if self.protocol.is_some() || self.f.is_some() || self.host.is_some() {
             let what = "the register already exists, and this setting cannot be changed";
