@@ -36,6 +36,8 @@ const CLIENTS: usize = 5;
 const WATCH: &str = "client-1";
 /// The client that mounts: the default of `quorate mount`.
 const MOUNT: &str = "client-4";
+/// A client for commands that the user types.
+const OTHER: &str = "client-3";
 /// How long a cluster may take until it responds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What `up` and `down` print about a cluster without durable state.
@@ -361,11 +363,10 @@ impl Up {
             }
             let usage = (row.usage)(*address);
             out::line(format!("  gateway   {}  {address}     {}", row.protocol, usage.command));
+            let as_client =
+                |name, text: &str| text.replace("CLIENT", &self.dir().join(name).to_string_lossy());
             for note in row.notes {
-                out::line(format!(
-                    "            {}",
-                    note.replace("CLIENT", &self.dir().join(MOUNT).display().to_string())
-                ));
+                out::line(format!("            {}", as_client(MOUNT, note)));
             }
             if index + 1 < gateways.len() {
                 continue;
@@ -378,7 +379,8 @@ impl Up {
                 "  trust     its users trust the gateway: run one on each machine that uses the cluster",
             );
             out::line("");
-            out::line(format!("next:  {}        inject a fault:  quorate fault kill primary", usage.first));
+            let first = as_client(OTHER, &usage.first);
+            out::line(format!("next:  {first}        inject a fault:  quorate fault kill primary"));
         }
     }
 }
