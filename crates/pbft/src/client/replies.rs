@@ -14,7 +14,7 @@ use quorate_wire::{Cluster, Digest, ReplicaId, ViewNum};
 
 use super::step::{ClientReject, Members, Path};
 use crate::io::config::ReadRule;
-use crate::order::votes::Votes;
+use crate::order::votes::{Votes, bit};
 
 /// A result buffer larger than this is given back after use, in bytes.
 const RESULT_BYTES_KEPT: usize = 64 << 10;
@@ -25,8 +25,6 @@ struct ReplyVote {
     view: ViewNum,
     tentative: bool,
     digest: Digest,
-    /// The full result is here. The authenticator has compared it with `digest`.
-    full: bool,
 }
 
 /// The replies to the outstanding request: of each replica the newest, and at most one full result.
@@ -40,6 +38,9 @@ pub(super) struct Replies {
     /// How many equal replies to a read are a certificate.
     reads_need: usize,
     votes: Votes<ReplyVote>,
+    /// Bit `i`: the full result of replica `i` is here. The authenticator has compared it with the digest of its vote. It
+    /// is no part of the vote: one replica sends the full result, and votes that are equal are cheaper to count.
+    full: u64,
     results: Box<[Vec<u8>]>,
     certified: Option<Digest>,
     /// Bit `i`: replica `i` has been found to contradict the others in this request.
@@ -55,6 +56,7 @@ impl Replies {
             given_up_at: usize::MAX,
             reads_need: cluster.quorum(),
             votes: Votes::new(cluster.n()),
+            full: 0,
             results,
             certified: None,
             contradicted: 0,
@@ -73,6 +75,7 @@ impl Replies {
     /// Forgets all replies and keeps the room, as far as it is small.
     pub(super) fn clear(&mut self) {
         self.votes.clear();
+        self.full = 0;
         self.certified = None;
         self.contradicted = 0;
         for result in self.results.iter_mut().filter(|result| result.capacity() > RESULT_BYTES_KEPT) {
@@ -94,16 +97,21 @@ impl Replies {
             return Err(ClientReject::TentativeRead);
         }
         let Reply { view, tentative, digest, result, .. } = *reply;
-        let mut vote = ReplyVote { view, tentative, digest, full: result.is_some() };
+        let mut keeps = false;
         if let Some(earlier) = self.votes.get(from) {
             // Packets overtake each other: a committed reply is not taken back by a tentative one, nor
             // one of a later view by one of an earlier.
             if (tentative && !earlier.tentative) || view < earlier.view {
                 return Err(ClientReject::Superseded);
             }
-            vote.full |= earlier.full && earlier.digest == digest;
+            keeps = earlier.digest == digest;
         }
-        self.votes.replace(from, vote);
+        self.votes.replace(from, ReplyVote { view, tentative, digest });
+        if result.is_some() {
+            self.full |= bit(from);
+        } else if !keeps {
+            self.full &= !bit(from);
+        }
         if let (Some(result), Some(room)) = (result, self.results.get_mut(from.index())) {
             room.clear();
             room.extend_from_slice(result);
@@ -175,7 +183,7 @@ impl Replies {
     pub(super) fn result(&self) -> Option<&[u8]> {
         let certified = self.certified?;
         let matches = |vote: &ReplyVote| mutant!(M14, vote.digest == certified, true);
-        let (from, _) = self.votes.iter().find(|(_, vote)| vote.full && matches(vote))?;
+        let (from, _) = self.votes.iter().find(|(from, vote)| self.is_full(*from) && matches(vote))?;
         self.results.get(from.index()).map(Vec::as_slice)
     }
 
@@ -183,8 +191,15 @@ impl Replies {
     /// it, they have shown that they keep its digest only.
     pub(super) fn result_is_gone(&self) -> bool {
         let Some(digest) = self.certified else { return false };
-        let bare = self.votes.count_where(|vote| vote.digest == digest && !vote.tentative && !vote.full);
-        self.result().is_none() && bare >= self.cluster.quorum()
+        let bare = |(from, vote): &(ReplicaId, &ReplyVote)| {
+            vote.digest == digest && !vote.tentative && !self.is_full(*from)
+        };
+        self.result().is_none() && self.votes.iter().filter(bare).count() >= self.cluster.quorum()
+    }
+
+    /// Returns whether the full result of a replica is here.
+    fn is_full(&self, from: ReplicaId) -> bool {
+        self.full & bit(from) != 0
     }
 
     /// Returns whether the replies with `digest` are a certificate: the table of spec §4.4, row by row.
@@ -221,11 +236,11 @@ impl Replies {
         views.map(of).max().unwrap_or(0)
     }
 
-    /// Returns the (f + 1)-th largest view that is reported: some correct replica is in it or in a later
-    /// one, whatever f liars say (CL-5).
-    pub(super) fn view(&self) -> Option<ViewNum> {
+    /// Returns the (f + 1)-th largest view that is reported, if it is later than `known`: some correct replica is in it
+    /// or in a later one, whatever f liars say (CL-5).
+    pub(super) fn view_after(&self, known: ViewNum) -> Option<ViewNum> {
         let at_least = |view| self.votes.count_where(|vote| vote.view >= view);
-        let views = self.votes.iter().map(|(_, vote)| vote.view);
+        let views = self.votes.iter().map(|(_, vote)| vote.view).filter(|view| *view > known);
         views.filter(|view| at_least(*view) >= self.cluster.weak()).max()
     }
 
@@ -233,10 +248,13 @@ impl Replies {
     /// replied: "concurrent writes to data that affect the result" [OSDI99 §5.1], or replicas whose service
     /// wants the read ordered. Liars alone cannot bring that about, as the correct replicas are a quorum.
     pub(super) fn cannot_agree(&self) -> bool {
-        let results = self.votes.iter().filter(|(_, vote)| vote.digest != Digest::ZERO);
-        let most = results.map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
         let silent =
             if self.votes.len() < self.given_up_at { self.cluster.n() - self.votes.len() } else { 0 };
+        if silent >= self.reads_need {
+            return false; // whatever is here
+        }
+        let results = self.votes.iter().filter(|(_, vote)| vote.digest != Digest::ZERO);
+        let most = results.map(|(_, a)| self.votes.count_where(|b| a.digest == b.digest)).max();
         most.unwrap_or(0) + silent < self.reads_need
     }
 }
@@ -395,7 +413,7 @@ mod tests {
             for (from, view) in (0..).zip(views) {
                 insert(&mut replies, Path::Ordered, (from, view, A, false), None).unwrap();
             }
-            replies.view().unwrap().0
+            replies.view_after(ViewNum(0)).map_or(0, |view| view.0)
         };
         assert_eq!(view([5, 5, 5]), 5);
         assert_eq!(view([5, 900, 5]), 5);
