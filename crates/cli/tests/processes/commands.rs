@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 
-use crate::support::{Cluster, Dir, Ended, own_address, quorate};
+use crate::support::{Cluster, Dir, Ended, PATIENCE, own_address, quorate};
 use crate::up::Up;
 
 fn up(name: &str) -> Up {
@@ -90,7 +90,13 @@ fn a_closed_terminal_stops_up() {
     let page = SocketAddr::new(door.ip(), 9640).to_string();
     let run = |dir, how: &[&str]| {
         let mut command = Command::new(how[0]);
-        command.args(&how[1..]).arg(env!("CARGO_BIN_EXE_quorate")).args(["up", "--service", "kv", "--dir", &data]);
+        command.args(&how[1..]).arg(env!("CARGO_BIN_EXE_quorate")).args([
+            "up",
+            "--service",
+            "kv",
+            "--dir",
+            &data,
+        ]);
         command.args(["--host", &host, "--resp", &address, "--status", &page]);
         Up::run(dir, door, command)
     };
@@ -102,7 +108,9 @@ fn a_closed_terminal_stops_up() {
     let up = run(dir, &["env", "--default-signal=HUP"]);
     hang_up();
     hang_up();
+    let begin = Instant::now();
     while !up.said().contains("stopped. all data") {
+        assert!(begin.elapsed() < PATIENCE, "{}", up.said());
         std::thread::sleep(Duration::from_millis(20));
     }
     let up = run(up.down(), &["nohup"]);
