@@ -447,11 +447,13 @@ impl<'s, 'v> Store<'s, 'v> {
         while let Some((_, note)) = cursor.next(self.view)? {
             made.extend(Note::read(note)?.made);
         }
+        let looked = self.set_looked(0);
         for (_, id) in made {
             // A database is cleared as a whole.
-            self.set_looked(0);
             self.remove_elements(&id)?;
+            self.set_looked(0);
         }
+        self.set_looked(looked);
         let mut runs = Vec::new();
         for tree in [self.values, self.deadlines, self.by_time] {
             tree.for_each_run(self.view, |run| {
