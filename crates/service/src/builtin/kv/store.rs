@@ -26,7 +26,7 @@ use core::cell::Cell;
 use super::elements::Container;
 use super::error::{KvError, VALUE_BYTES_MAX};
 use super::layout::{ELEMENTS_AT, TREES_BYTES, at, count_at, trees};
-use super::note::{Chance, ID_BYTES, Id, LOOKED_MAX, Note, Size, TIME_BYTES, element, joined};
+use super::note::{ID_BYTES, Id, LOOKED_MAX, Note, Size, TIME_BYTES, element, joined};
 use super::operation::Failure;
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
@@ -146,14 +146,6 @@ impl<'s, 'v> Store<'s, 'v> {
         id[8..12].copy_from_slice(&index.to_be_bytes());
         id[12..].copy_from_slice(&count.to_be_bytes());
         id
-    }
-
-    /// Returns chance that all replicas agree on, other than what was returned before.
-    pub(super) fn random(&self) -> Chance {
-        let id = self.number();
-        let (seq, place) = id.split_at(8);
-        let part = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        Chance::new(self.now_ns ^ part(seq).rotate_left(32) ^ part(place).rotate_left(48))
     }
 
     /// Returns the size of a hash, set or list.
