@@ -40,6 +40,8 @@ pub(super) const AT_ONCE: usize = 1024;
 pub const WORK_MAX: u64 = 4 * LOOKED_MAX;
 /// To copy this many bytes takes as long as to look at an element.
 const LOOK_BYTES: usize = 1024;
+/// To write a byte takes as long as to copy this many: it is also hashed, stored, and kept in memory until then.
+const WRITE_COST: usize = 8;
 
 /// The store as one execution sees it.
 #[derive(Debug)]
@@ -113,6 +115,11 @@ impl<'s, 'v> Store<'s, 'v> {
     /// Copies this many bytes of a value.
     pub(super) fn look_bytes(&self, len: usize) -> Result<(), KvError> {
         self.look(u64::try_from(len / LOOK_BYTES).unwrap_or(u64::MAX))
+    }
+
+    /// Writes this many bytes of a value.
+    pub(super) fn write_bytes(&self, len: usize) -> Result<(), KvError> {
+        self.look_bytes(len.saturating_mul(WRITE_COST))
     }
 
     /// Looks at this many elements or keys. A bound on all of them keeps an execution from going on for long.
@@ -283,6 +290,7 @@ impl<'s, 'v> Store<'s, 'v> {
             }
         };
         self.check(key, value)?;
+        self.write_bytes(value.len())?;
         let old = self.note(key)?;
         let expired = old.at.is_some_and(|at| at <= self.now_ms);
         if let Some((_, id)) = old.made.filter(|old| Some(*old) != made) {

@@ -56,6 +56,29 @@ fn l140_a_cleared_database_does_not_end_the_bound_on_a_transaction() {
     }
 }
 
+/// L141: a few bytes can write a long value. Written bytes count, so a pack ends where it has written enough, and a
+/// transaction that writes too much is refused.
+#[test]
+fn l141_an_operation_writes_a_bounded_number_of_bytes() {
+    let b = &mut Bench::new(20_000);
+    let (mut set_range, mut set_bit) = (Vec::new(), Vec::new());
+    let offset = u32::try_from(VALUE_BYTES_MAX - 1).unwrap();
+    Further::Overwrite { key: b"range", offset, value: b"x" }.encode(&mut set_range);
+    Further::SetBit { key: b"bits", place: 8 * offset, is_set: true }.encode(&mut set_bit);
+    let long = alloc::vec![b'x'; VALUE_BYTES_MAX];
+    perform_at(b, 1, false, &call(ListVerb::PushLeft, b"list", 0, &[&long]));
+    let turn = call(ListVerb::Move, b"list", 0, &[b"list"]);
+    for operation in [&set_range[..], &set_bit, &turn] {
+        let (mut pack, mut all) = (Vec::new(), Vec::new());
+        let operations = [operation; 130];
+        Command::Many(Items::operations(operations, &mut Vec::new())).encode(&mut pack);
+        let done = answers(&perform_at(b, 1, false, &pack)).len();
+        assert!((25..40).contains(&done), "{done} MiB");
+        Further::All(All::new([], operations, &mut Vec::new())).encode(&mut all);
+        assert_eq!(perform_at(b, 1, false, &all), [3, Failure::TooManyElements as u8]);
+    }
+}
+
 /// In a transaction, an operation that fails by itself has written nothing: the state is as it was.
 #[test]
 fn what_fails_in_a_transaction_has_written_nothing() {
