@@ -215,6 +215,19 @@ fn l85_a_page_that_is_freed_is_missing_before_that_only() {
     }
 }
 
+/// L85: a page is damaged, and freed before anybody reads it. The checkpoint before that is not what it is said to be, and
+/// the next one is.
+#[test]
+fn l85_a_damaged_page_that_nobody_reads_is_gone_with_the_next_checkpoint() {
+    let (mut pair, _, place) = with_a_slot();
+    let root = pair.state.root_at(SeqNum(1)).unwrap();
+    pair.state.store.broken = Some(place);
+    free(&mut pair);
+    assert_ne!(pair.state.recompute(domains(), PAGES_MAX), root);
+    // This compares the state with the root of the new checkpoint.
+    pair.cut(SeqNum(2));
+}
+
 /// L85: an image of a checkpoint from before a page was freed names the slot of that page, and does not read it. As long
 /// as the checkpoint is held, the slot is not free.
 #[test]
