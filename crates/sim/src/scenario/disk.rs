@@ -56,7 +56,7 @@ pub const SCENARIOS: &[Scenario] = &[
     ])
     .play(|stage| damaged(stage, &[Damage::BitRot, Damage::ImageRot])),
     Scenario::new(
-        "l85_freed_pages_that_rot",
+        "h4_l85_freed_pages_that_rot",
         &["H4", "L85"],
         "Pages rot on a disk, and are freed unread. Images of checkpoints from before that are written all the same",
     )
