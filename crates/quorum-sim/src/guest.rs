@@ -1,4 +1,5 @@
-//! A register that is not in `quorate-quorum` (`docs/quorum.md`, "A protocol of your own"). It uses the messages there.
+//! A register that is not in `quorate-quorum` (`docs/quorum/simulator.md`, "A protocol of your own"). It uses the messages
+//! there.
 
 use std::sync::Arc;
 

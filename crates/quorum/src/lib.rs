@@ -20,8 +20,8 @@
 //! | what a server keeps on its disk (§2.5) | `saved` |
 //! | seeded bugs | [`mutants`] |
 //!
-//! The rules and their sections (§1 to §18) are those of `docs/quorum.md`; §12 and §13 are in
-//! `docs/quorum-results.md`. A client or a server is a [`Process`]: `step(now, input, crypto, out)`.
+//! The rules and their sections (§1 to §18) are those of `docs/quorum.md`, which says on which page each
+//! section is. A client or a server is a [`Process`]: `step(now, input, crypto, out)`.
 //! There is no I/O here, no clock and no randomness: they are passed in.
 #![no_std]
 #![cfg_attr(

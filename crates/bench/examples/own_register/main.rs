@@ -1,5 +1,5 @@
-//! A register of your own, with a fault profile of your own, in the tools for registers (`docs/quorum.md`, "A protocol of
-//! your own").
+//! A register of your own, with a fault profile of your own, in the tools for registers (`docs/quorum/simulator.md`, "A
+//! protocol of your own").
 //!
 //! ```text
 //! cargo run --release -p quorate-bench --example own_register -- swarm

@@ -1,4 +1,4 @@
-//! Cells on real sockets (§9, §11.3 of `docs/quorum.md`): each process is a thread with connections of its own on loopback
+//! Cells on real sockets (§9, §11.3 of the pages in `docs/quorum`): each process is a thread with connections of its own on loopback
 //! TCP or behind a link (`hosts.rs`), and emulates a machine of 2006, or works as fast as this machine does. The processes, liars, settings and
 //! checkers are those of the simulator.
 

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Reads all documents.
 pub(crate) fn documents() -> Vec<Block> {
     let (root, mut pages) = (root(), Vec::new());
-    for dir in ["", "docs", "docs/adr"] {
+    for dir in ["", "docs", "docs/adr", "docs/benchmarks", "docs/quorum", "docs/rules"] {
         for entry in fs::read_dir(root.join(dir)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "md") {
