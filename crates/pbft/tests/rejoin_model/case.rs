@@ -16,9 +16,6 @@ pub(crate) struct Rules {
     pub(crate) receipt: bool,
     /// Nobody can sign for a life before its RECOVERY is known (RC-11).
     pub(crate) unguessable: bool,
-    /// A RECOVERY opens a life only if it names the newest (RC-6). Without: one that a liar has signed opens a life after it
-    /// was healed, for which it has signed, too.
-    pub(crate) names_newest: bool,
     /// The life before the newest counts for views up to the floor u (RC-11). Without: it never counts.
     pub(crate) below_floor: bool,
     /// A new life votes in no view below its floor (RC-11c).
@@ -39,7 +36,6 @@ impl Rules {
         vote: true,
         receipt: true,
         unguessable: true,
-        names_newest: true,
         below_floor: true,
         floor: true,
         no_leading: true,

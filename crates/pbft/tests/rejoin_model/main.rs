@@ -155,14 +155,6 @@ fn a_life_that_can_be_guessed_breaks_agreement() {
     expect(&healed_liar("lives can be guessed: a healed liar, then another", rules), &[], broken);
 }
 
-/// L125, RC-6: the intruder signs a RECOVERY, too, and for the life that this opens. It is executed after the replica was healed.
-#[test]
-fn l125_a_life_that_an_intruder_opens_later_breaks_agreement() {
-    let rules = Rules { names_newest: false, ..Rules::ALL };
-    let case = healed_liar("a healed liar's old RECOVERY, then another liar", rules);
-    expect(&Case { target: 4, last: 3, ..case }, &[], broken);
-}
-
 /// RC-11a has no other test than a backup that lags behind a rejoin, and at n = 4 none can: all of the other three vote
 /// for `H_R`. r5 has signed for view 1, loses its disk and rejoins; r4 has executed nothing; r1 lies.
 #[test]

@@ -113,13 +113,6 @@ impl Next<'_> {
                     });
                 }
             }
-            if !case.rules.names_newest && state.is_correct(i) && state.lies[i] != 0 && state.life(i) == 1 {
-                self.push(Step::Commit { seq, recovery: Some((i, 0)) }, |s| {
-                    s.committed = seq;
-                    s.recoveries.push(Recovery { seq, replica: i as u8, floor: 0 });
-                    s.lies[i] |= 1 << s.life(i);
-                });
-            }
         }
     }
 
