@@ -201,8 +201,13 @@ impl Recovery {
     /// there and views up to `view`.
     pub(crate) fn catch_up(&mut self, until: SeqNum, view: ViewNum) {
         self.silent_to = self.silent_to.max(until);
-        self.silent_view = Some(view);
+        self.lead_only_above(view);
         self.phase = Phase::CatchingUp { until };
+    }
+
+    /// It sends no NEW-VIEW for views up to this one, nor proposes in them.
+    pub(crate) fn lead_only_above(&mut self, view: ViewNum) {
+        self.silent_view = Some(view);
     }
 
     /// The rejoin is over.

@@ -68,6 +68,11 @@ impl Tables {
         }
         Ok(())
     }
+    /// Returns the floor of the newest life of a replica: in this life it votes in no view below it (RC-11c).
+    fn floor(&self, replica: ReplicaId) -> ViewNum {
+        self.of(replica, SeqNum(u64::MAX)).floor
+    }
+
 
     fn of(&self, replica: ReplicaId, seq: SeqNum) -> Lives {
         let last = self.opened.iter().rev().find(|(at, of, _)| *at <= seq && *of == replica);
@@ -104,7 +109,8 @@ impl Ended {
     }
 
     /// RC-11a: a replica votes. By the table as of its sender's stable checkpoint, the view does not rest on an ended
-    /// life, if there is only one NEW-VIEW by which it can have entered it.
+    /// life, if there is only one NEW-VIEW by which it can have entered it. RC-11c: nor is it below the floor of its sender's
+    /// life. What a liar asked for binds nobody when it is healed.
     pub fn votes(&mut self, facts: &Facts, tables: &Tables, kind: Kind, body: &[u8]) -> Verdict {
         if !matches!(kind, Kind::PrePrepare | Kind::Prepare | Kind::Commit) || !facts.counts() {
             return Ok(());
@@ -130,6 +136,14 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use quorate_pbft::step::Milestone;
+            let floor = tables.floor(facts.id);
+            if first && vote.view < floor && !facts.was_faulty {
+                let text = format!(
+                    "{} votes for n={} in v={}, and its life begins in v={}",
+                    facts.id, vote.seq.0, vote.view.0, floor.0
+                );
+                return Err(Violation::new("votes (RC-11c)", text, &[facts.id]));
+            }
     use quorate_wire::Timestamp;
     use quorate_wire::codec::Writer;
     use quorate_wire::message::Commit;
@@ -213,3 +227,18 @@ mod tests {
         assert!(ended.votes(&facts, &tables, Kind::Commit, &body).is_err());
     }
 }
+
+    /// RC-11c: a new life votes in no view below its floor.
+    #[test]
+    fn a_vote_below_the_floor_of_a_life_is_seen() {
+        let (mut tables, mut ended) = (Tables::default(), Ended::default());
+        let facts = Facts::new(R3, true);
+        tables.open(SeqNum(5), R3, life(1), ViewNum(2));
+        let mut vote = |view| {
+            let mut body = Vec::new();
+            Commit { view: ViewNum(view), seq: SeqNum(9), digest: D }.encode(&mut Writer::new(&mut body));
+            ended.votes(&facts, &tables, Kind::Commit, &body)
+        };
+        assert_eq!(vote(2), Ok(()));
+        assert!(vote(1).is_err());
+    }

@@ -1,0 +1,64 @@
+//! Lives: what a replica that has lost its disk begins, and what it or a liar makes of that (L150 to L152).
+
+use quorate_pbft::config::{Config, MS, RequestAuth};
+use quorate_pbft::step::Milestone;
+use quorate_wire::{Kind, ReplicaId, ViewNum};
+
+use super::host::REJOIN_NS;
+use super::row::{Expect, Scenario};
+use super::stage::{Ended, Stage};
+use crate::setup::Setup;
+
+const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "l151_restart_after_a_rejoin",
+        &["L151"],
+        "A replica rejoins in view 1, gets no NEW-VIEW and restarts; one in view 0 proposes to it: it does not vote (RC-11c)",
+    )
+    .sizes(&[6])
+    .expects(&[REJOINED, Expect::Noted("restarted without a NEW-VIEW"), Expect::Noted("asked in view 0")])
+    .with(|setup| {
+        // Each replica times a request as soon as it has it.
+        Setup { config: Config { request_auth: RequestAuth::SigMac, ..setup.config }, ..setup }
+    })
+    .play(restart_after_a_rejoin),
+];
+
+fn restart_after_a_rejoin(stage: &mut Stage) -> Ended {
+    let (late, lost) = (ReplicaId(0), ReplicaId(5));
+    let rest = stage.all_but(&[late, lost]);
+    stage.busy(20)?;
+    stage.quiet()?;
+    stage.world.wipe(5);
+    // Four leave view 0. The other two learn nothing of the view change.
+    let all = stage.all();
+    for kind in [Kind::Suspect, Kind::ViewChange, Kind::NewView] {
+        stage.mute(kind, &all, &[late, lost]);
+    }
+    stage.mute(Kind::PrePrepare, &[late], &rest);
+    stage.ask(0, 0, "incr n 1");
+    stage.until_entered(&rest, 1, 20_000 * MS)?;
+    stage.world.restart(5);
+    stage.until("r5 has rejoined", REJOIN_NS, |w| {
+        w.checkers.facts(ReplicaId(5)).remembers && !w.hosts[5].amnesic
+    })?;
+    let noted = stage.executed(lost);
+    stage.until_executed(&[late], noted, 10_000 * MS)?;
+    stage.require(!stage.world.checkers.facts(lost).normal, "r5 has got no NEW-VIEW")?;
+    stage.world.crash(5);
+    stage.world.restart(5);
+    stage.require(!stage.world.hosts[5].amnesic, "r5 restarts with its memory")?;
+    stage.note("restarted without a NEW-VIEW");
+    stage.pass(500 * MS)?;
+    stage.hold_requests(1, &rest);
+    stage.ask(1, 0, "incr n 1");
+    stage.until("r0 has proposed in view 0", 5_000 * MS, |w| {
+        let accepted = w.evidence.iter().flat_map(|e| e.accepted().range(noted + 1..));
+        accepted.flat_map(|(_, all)| all).any(|a| a.by == late && a.view == ViewNum(0))
+    })?;
+    stage.note("asked in view 0");
+    stage.pass(500 * MS)
+}
