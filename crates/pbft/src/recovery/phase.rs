@@ -292,7 +292,7 @@ impl Recovery {
 
     /// Notes recovery requests that the state after `seq` shows as executed: where it says that they were, or no later than
     /// its number.
-    pub(crate) fn note_transfer(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
+    pub(crate) fn note_lives(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
         for (replica, lives) in lives {
             let is_known = mutant!(M175, lives.noted > SeqNum(0), false);
             self.note_request(*replica, lives.life.timestamp, if is_known { lives.noted } else { seq });

@@ -63,7 +63,7 @@ impl Replica {
             self.checkpoints.adopt(image, root);
         }
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.lives, image);
+        self.recovery.note_lives(&restart.lives, image);
         self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
         self.restore_slots(&history);
         self.peers.restore(&history.seen);

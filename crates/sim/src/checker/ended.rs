@@ -175,7 +175,7 @@ mod tests {
     fn a_life_that_no_batch_has_begun_is_seen() {
         let (mut tables, mut facts, mut table) = (Tables::default(), Facts::new(R3, true), Table::default());
         assert_eq!(tables.known_at(&facts, &table), Ok(()));
-        table.open(ReplicaId(2), life(1), ViewNum(0));
+        table.open(SeqNum(5), ReplicaId(2), life(1), ViewNum(0));
         assert!(tables.known_at(&facts, &table).is_err());
         tables.open(SeqNum(5), ReplicaId(2), life(1), ViewNum(0));
         facts.executed = SeqNum(4);

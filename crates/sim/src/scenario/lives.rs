@@ -7,6 +7,7 @@ use quorate_wire::{Kind, ReplicaId, ViewNum};
 use super::host::REJOIN_NS;
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
+use crate::adversary::{Liar, Lie};
 use crate::setup::Setup;
 
 const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
@@ -25,7 +26,56 @@ pub const SCENARIOS: &[Scenario] = &[
         Setup { config: Config { request_auth: RequestAuth::SigMac, ..setup.config }, ..setup }
     })
     .play(restart_after_a_rejoin),
+    Scenario::new(
+        "l152_a_request_that_is_no_recovery",
+        &["L152"],
+        "A liar asks for nothing and falls silent; a replica that fetches that state expects null batches no less than the others (RC-10)",
+    )
+    .sizes(&[4])
+    .expects(&[Expect::Heard(Kind::Request), Expect::Noted("one has fetched it")])
+    .views_max(|_| 0)
+    .with(|setup| {
+        // The liar falls silent before the null batches are through.
+        let config = Config { null_batch_ns: 200 * MS, pipeline: 2, ..setup.config };
+        Setup { config, ..setup }.lying_backups(AsksForNothing::default)
+    })
+    .play(request_that_is_no_recovery),
 ];
+
+/// Asks once for what is no operation of replicas.
+#[derive(Debug, Default)]
+struct AsksForNothing {
+    has_asked: bool,
+}
+
+impl Liar for AsksForNothing {
+    fn idle(&mut self, lie: &mut Lie<'_>) {
+        if !std::mem::replace(&mut self.has_asked, true) {
+            lie.ask(b"nothing");
+        }
+    }
+}
+
+fn request_that_is_no_recovery(stage: &mut Stage) -> Ended {
+    let late = [ReplicaId(2)];
+    let rest = stage.all_but(&late);
+    // It gets no batch, but state.
+    for kind in [Kind::PrePrepare, Kind::Prepare, Kind::Commit, Kind::Committed, Kind::Body] {
+        stage.mute(kind, &rest, &late);
+    }
+    while stage.executed(ReplicaId(0)) < 8 {
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    }
+    stage.until("r2 has fetched the state after n=8", 5_000 * MS, |w| {
+        w.checkers.facts(ReplicaId(2)).executed.0 >= 8
+    })?;
+    stage.note("one has fetched it");
+    stage.world.crash(3);
+    stage.mend();
+    // Long enough for a null batch, which one of the three that are left would refuse.
+    stage.pass(2_000 * MS)?;
+    stage.answer(0, 0, "incr n 1", 10_000 * MS).map(|_| ())
+}
 
 fn restart_after_a_rejoin(stage: &mut Stage) -> Ended {
     let (late, lost) = (ReplicaId(0), ReplicaId(5));
