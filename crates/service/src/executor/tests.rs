@@ -279,6 +279,31 @@ fn rc11_the_state_keeps_the_last_two_lives() {
     assert_eq!(other.lives(), noted);
 }
 
+/// L150, RC-6: a replica can begin three lives at once, and then one a minute of the agreed time. So it can always begin another
+/// one in the end.
+#[test]
+fn l150_a_replica_begins_few_lives_in_a_minute() {
+    let mut executor = executor();
+    let (id, other, minute) = (ClientId(2), ClientId(3), 60_000_000_000);
+    let mut t = 0;
+    let mut begins = |client, time_ns| {
+        t += 1;
+        let mut replies = Replies::new();
+        let seq = executor.last_executed().next();
+        let (operation, result) = recovery(seq.0, t, 0);
+        executor.execute(seq, &batch(&[(client, t, &operation[..])], time_ns), false, &mut replies).unwrap();
+        let reply = replies.iter().next().unwrap();
+        assert_eq!(reply.outcome, ReplyOutcome::Executed);
+        reply.result == Some(&result[..])
+    };
+    let now = 1_000 * minute;
+    assert_eq!([0, 1, 2, 3].map(|k| begins(id, now + k)), [true, true, true, false]);
+    assert!(begins(other, now + 4), "each replica has its own");
+    assert_eq!([now + minute - 1, now + minute + 5].map(|at| begins(id, at)), [false, true]);
+    assert!(!begins(id, now + 2 * minute - 1));
+    assert_eq!([0, 1, 2, 3].map(|k| begins(id, now + 10 * minute + k)), [true, true, true, false]);
+}
+
 /// PR-6: the null batch changes nothing at all.
 #[test]
 fn a_null_batch_does_nothing() {

@@ -2,7 +2,7 @@
 //! (K1, K4, K7, K14).
 
 use quorate_pbft::step::Recipient;
-use quorate_wire::life::Life;
+use quorate_wire::life::{Life, Recovery};
 use quorate_wire::message::{
     Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Start, Status,
     Suspect, SuspectReason, ViewChange,
@@ -153,5 +153,23 @@ impl Liar for OutOfRole {
             };
             lie.say_with(Recipient::All, Kind::ViewChange, |w| alone.encode(w));
         }
+    }
+}
+
+/// K14: has lost nothing, and begins a new life all the time: views that rest on what it said before are left (RC-11a).
+#[derive(Debug, Default)]
+pub struct Reborn {
+    next_at: u64,
+}
+
+impl Liar for Reborn {
+    fn idle(&mut self, lie: &mut Lie<'_>) {
+        if lie.now.mono_ns < self.next_at {
+            return;
+        }
+        self.next_at = lie.now.mono_ns + 100_000_000;
+        let mut operation = Vec::new();
+        Recovery { bound: SeqNum(0), bits: lie.rng.bits(), floor: ViewNum(0) }.encode(&mut operation);
+        lie.ask(&operation);
     }
 }

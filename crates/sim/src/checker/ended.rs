@@ -20,10 +20,28 @@ use super::verdict::{Verdict, Violation};
 pub struct Tables {
     /// From which number on, whose.
     opened: Vec<(SeqNum, ReplicaId, Lives)>,
+    /// The agreed time at which no life that a replica has begun takes up any of its time (RC-6).
+    free_at: BTreeMap<ReplicaId, u64>,
 }
 
+/// How much of the agreed time a life takes up, in nanoseconds.
+const LIFE_NS: u64 = 60_000_000_000;
+/// How much of it a replica can take up at once.
+const AHEAD_NS: u64 = 3 * LIFE_NS;
+
 impl Tables {
-    /// A recovery request has become final at `seq`: numbers only rise.
+    /// A recovery request has become final at `seq`, at this agreed time. It begins a life, unless its sender has begun too
+    /// many (RC-6).
+    pub fn ask(&mut self, seq: SeqNum, replica: ReplicaId, time_ns: u64, (life, floor): (Life, ViewNum)) {
+        let free_at = self.free_at.entry(replica).or_default();
+        let then = time_ns.max(*free_at) + LIFE_NS;
+        if then <= time_ns + AHEAD_NS {
+            *free_at = then;
+            self.open(seq, replica, life, floor);
+        }
+    }
+
+    /// A life begins at `seq`: numbers only rise.
     pub fn open(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
         let lives = self.of(replica, seq).opened(life, floor);
         self.opened.push((seq, replica, lives));
@@ -50,6 +68,11 @@ impl Tables {
         Err(Violation::new("rejoin (RC-9a)", text, &[by]))
     }
 
+    /// Returns the floor of the newest life of a replica: in this life it votes in no view below it (RC-11c).
+    fn floor(&self, replica: ReplicaId) -> ViewNum {
+        self.of(replica, SeqNum(u64::MAX)).floor
+    }
+
     /// RC-11: a replica goes by this table of lives. Each of them is one of the order, up to what it has executed
     /// finally: a request that was executed tentatively may never be executed in the end (TE-4).
     pub fn known_at(&self, facts: &Facts, table: &Table) -> Verdict {
@@ -68,11 +91,6 @@ impl Tables {
         }
         Ok(())
     }
-    /// Returns the floor of the newest life of a replica: in this life it votes in no view below it (RC-11c).
-    fn floor(&self, replica: ReplicaId) -> ViewNum {
-        self.of(replica, SeqNum(u64::MAX)).floor
-    }
-
 
     fn of(&self, replica: ReplicaId, seq: SeqNum) -> Lives {
         let last = self.opened.iter().rev().find(|(at, of, _)| *at <= seq && *of == replica);
@@ -118,6 +136,14 @@ impl Ended {
         for_each_vote(kind, body, |vote| {
             let given = self.given.get(&(facts.id, vote.view)).map_or(&[][..], Vec::as_slice);
             let first = self.voted.insert((facts.id, vote.view, vote.seq, vote.commit));
+            let floor = tables.floor(facts.id);
+            if first && vote.view < floor && !facts.was_faulty {
+                let text = format!(
+                    "{} votes for n={} in v={}, and its life begins in v={}",
+                    facts.id, vote.seq.0, vote.view.0, floor.0
+                );
+                return Err(Violation::new("votes (RC-11c)", text, &[facts.id]));
+            }
             let ([members], true) = (given, first) else { return Ok(()) };
             let ended = members.iter().find(|(id, digest)| {
                 let signed = self.signed.get(&(*id, *digest));
@@ -136,14 +162,6 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use quorate_pbft::step::Milestone;
-            let floor = tables.floor(facts.id);
-            if first && vote.view < floor && !facts.was_faulty {
-                let text = format!(
-                    "{} votes for n={} in v={}, and its life begins in v={}",
-                    facts.id, vote.seq.0, vote.view.0, floor.0
-                );
-                return Err(Violation::new("votes (RC-11c)", text, &[facts.id]));
-            }
     use quorate_wire::Timestamp;
     use quorate_wire::codec::Writer;
     use quorate_wire::message::Commit;
@@ -226,7 +244,6 @@ mod tests {
         ended.voted.clear();
         assert!(ended.votes(&facts, &tables, Kind::Commit, &body).is_err());
     }
-}
 
     /// RC-11c: a new life votes in no view below its floor.
     #[test]
@@ -242,3 +259,4 @@ mod tests {
         assert_eq!(vote(2), Ok(()));
         assert!(vote(1).is_err());
     }
+}

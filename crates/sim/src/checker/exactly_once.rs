@@ -116,7 +116,7 @@ impl ExactlyOnce {
                     let digest = if let Some(replica) = request.client.replica() {
                         if let Some(Recovery { bits, floor, .. }) = Recovery::decode(request.operation) {
                             let life = Life { timestamp: request.timestamp, bits };
-                            self.lives.open(seq, replica, life, floor);
+                            self.lives.ask(seq, replica, time_ns, (life, floor));
                         }
                         Digest::ZERO
                     } else {

@@ -4,16 +4,42 @@ use quorate_pbft::config::{Config, MS, RequestAuth};
 use quorate_pbft::step::Milestone;
 use quorate_wire::{Kind, ReplicaId, ViewNum};
 
-use super::host::REJOIN_NS;
+use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage};
+use crate::adversary::noise::Reborn;
 use crate::adversary::{Liar, Lie};
 use crate::setup::Setup;
+use crate::world::Load;
 
 const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "l150_lives_at_will",
+        &["L150"],
+        "f liars have lost nothing, and begin a new life ten times a second: few views are left for that (RC-6)",
+    )
+    .expects(&[Expect::Heard(Kind::Request), Expect::Count("view-changes", |c| c.view_changes)])
+    .views_max(|cluster| 2 + 3 * u64::try_from(cluster.f()).unwrap_or(1))
+    .with(|setup| setup.lying_backups(Reborn::default))
+    .play(|stage| {
+        stage.busy(20)?;
+        // The first primary hands its view over: the next one rests on what the liars say.
+        stage.world.crash(0);
+        stage.world.restart(0);
+        stage.until_view(1, 5_000 * MS)?;
+        stage.world.set_load(Load::Busy(0, 5 * MS));
+        stage.pass(10_000 * MS)
+    }),
+    Scenario::new(
+        "l150_disk_lost_again_and_again",
+        &["L150"],
+        "A replica loses its disk four times within a minute, in an idle cluster: it rejoins each time, the last time late (RC-6)",
+    )
+    .expects(&[REJOINED, Expect::Noted("it had to wait")])
+    .play(loses_its_disk_again),
     Scenario::new(
         "l151_restart_after_a_rejoin",
         &["L151"],
@@ -54,6 +80,22 @@ impl Liar for AsksForNothing {
             lie.ask(b"nothing");
         }
     }
+}
+
+fn loses_its_disk_again(stage: &mut Stage) -> Ended {
+    stage.busy(20)?;
+    stage.quiet()?;
+    let started = stage.world.at;
+    for loss in 0..4 {
+        stage.world.wipe(3);
+        stage.world.restart(3);
+        let wait = if loss < 3 { REJOIN_NS } else { 80_000 * MS };
+        stage.until("it has rejoined", wait, everyone_remembers)?;
+    }
+    if stage.world.at > started + 60_000 * MS {
+        stage.note("it had to wait");
+    }
+    Ok(())
 }
 
 fn request_that_is_no_recovery(stage: &mut Stage) -> Ended {
