@@ -474,7 +474,7 @@ impl Client {
     /// "allowing the client to track the view and hence the current primary" [OSDI99 §4.1], by what a
     /// correct replica reports (CL-5).
     fn learn_view(&mut self, out: &mut ClientActions) {
-        if let Some(view) = self.replies.view().filter(|view| *view > self.view) {
+        if let Some(view) = self.replies.view_after(self.view) {
             self.view = view;
             out.report(ClientMilestone::ViewLearned { view });
         }

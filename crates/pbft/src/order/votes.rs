@@ -179,8 +179,8 @@ impl<T: Copy + Eq> Votes<T> {
         assert!(replica.index() < self.others.len(), "the authenticator admits members only");
         if self.with == 0 {
             self.common = Some(value);
-        }
-        if self.common == Some(value) {
+            self.with = bit(replica);
+        } else if self.common == Some(value) {
             self.with |= bit(replica);
         } else {
             *self.other(replica) = Some(value);

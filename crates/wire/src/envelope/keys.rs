@@ -71,6 +71,9 @@ const DIRECT_BYTES_MAX: usize = BLOCK_BYTES;
 /// The number in front where the fixed part is hashed: no kind has it.
 pub(crate) const HASHED: u8 = 0;
 
+/// Bytes that an entry covers where the fixed part is hashed: [`HASHED`], the head and the digest.
+const HASHED_BYTES: usize = 1 + COVERED_HEAD_BYTES + 32;
+
 /// What each entry of a message covers: kind, epoch, sender and the fixed part of the body
 /// ([`Protocol::covered`](crate::envelope::auth::Protocol::covered)), or the fixed part's hash.
 #[derive(Clone, Debug)]
@@ -91,19 +94,24 @@ impl Covered {
         sender: Principal,
         fixed: &[u8],
     ) -> Self {
-        let digest;
-        let (at, rest) = if fixed.len() <= DIRECT_BYTES_MAX - COVERED_HEAD_BYTES {
-            (COVERED_HEAD_BYTES, fixed)
+        let head = covered_head(kind, epoch, sender);
+        // Put together in its place: to move what was just written in pieces is slow.
+        let mut covered = Self { bytes: [0; DIRECT_BYTES_MAX], len: 0 };
+        let bytes = &mut covered.bytes;
+        let len = if fixed.len() <= DIRECT_BYTES_MAX - COVERED_HEAD_BYTES {
+            bytes[..COVERED_HEAD_BYTES].copy_from_slice(&head);
+            let len = COVERED_HEAD_BYTES + fixed.len();
+            bytes[COVERED_HEAD_BYTES..len].copy_from_slice(fixed);
+            len
         } else {
-            digest = last.of(fixed, &[], || domains.message(fixed));
-            (1 + COVERED_HEAD_BYTES, &digest.0[..])
+            bytes[0] = HASHED;
+            bytes[1..=COVERED_HEAD_BYTES].copy_from_slice(&head);
+            let digest = last.of(fixed, &[], || domains.message(fixed));
+            bytes[1 + COVERED_HEAD_BYTES..HASHED_BYTES].copy_from_slice(&digest.0);
+            HASHED_BYTES
         };
-        // One way for both, so that it is put together once: to move what was just written in pieces is slow.
-        let (mut bytes, len) = ([0; DIRECT_BYTES_MAX], at + rest.len());
-        bytes[0] = HASHED;
-        bytes[at - COVERED_HEAD_BYTES..at].copy_from_slice(&covered_head(kind, epoch, sender));
-        bytes[at..len].copy_from_slice(rest);
-        Self { bytes, len: u8::try_from(len).unwrap_or(u8::MAX) }
+        covered.len = u8::try_from(len).unwrap_or(u8::MAX);
+        covered
     }
 
     /// Returns what the entry of a message covers whose body begins with the counter of a channel: the counter, and the

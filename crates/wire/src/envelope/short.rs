@@ -9,7 +9,7 @@
 //! that reason, and the test below compares every length with the documented function.
 
 use blake3::Hasher;
-use blake3::platform::{Platform, words_from_le_bytes_32};
+use blake3::platform::{Platform, le_bytes_from_words_32, words_from_le_bytes_32};
 
 use crate::envelope::digest::Digest;
 
@@ -29,10 +29,10 @@ const CHUNK_END_ROOT: u8 = 1 << 1 | 1 << 3;
 /// The flag of every block under a key.
 const KEYED_HASH: u8 = 1 << 4;
 
-/// A key of the keyed hash.
+/// A key of the keyed hash. A node has two for each peer, and for each message it needs another one: the fewer bytes, the
+/// more of them are in the processor's cache.
 #[derive(Clone)]
 pub(crate) struct HashKey {
-    bytes: [u8; 32],
     words: [u32; 8],
     /// What this processor can do: asked once, not for each block.
     platform: Platform,
@@ -46,12 +46,16 @@ impl core::fmt::Debug for HashKey {
 
 impl HashKey {
     pub(crate) fn new(bytes: [u8; 32]) -> Self {
-        Self { bytes, words: words_from_le_bytes_32(&bytes), platform: Platform::detect() }
+        Self { words: words_from_le_bytes_32(&bytes), platform: Platform::detect() }
+    }
+
+    fn bytes(&self) -> [u8; 32] {
+        le_bytes_from_words_32(&self.words)
     }
 
     /// Returns a hasher for more than a few bytes.
     pub(crate) fn hasher(&self) -> Hasher {
-        Hasher::new_keyed(&self.bytes)
+        Hasher::new_keyed(&self.bytes())
     }
 
     /// Returns the first half of the hash of the first `len` bytes of `block`; the others are zeros.
@@ -69,7 +73,7 @@ impl HashKey {
     /// Returns the hash of `bytes`.
     pub(crate) fn hash(&self, bytes: &[u8]) -> Digest {
         if bytes.len() > SHORT_BYTES_MAX {
-            return Digest(*blake3::keyed_hash(&self.bytes, bytes).as_bytes());
+            return Digest(*blake3::keyed_hash(&self.bytes(), bytes).as_bytes());
         }
         self.finish(self.words, bytes, CHUNK_START)
     }
@@ -148,10 +152,11 @@ mod tests {
     #[test]
     fn it_is_the_keyed_hash() {
         let bytes: [u8; SHORT_BYTES_MAX + 65] = core::array::from_fn(|i| i.to_le_bytes()[0] ^ 0x5a);
-        let key = HashKey::new(core::array::from_fn(|i| 7 * i.to_le_bytes()[0]));
+        let key_bytes = core::array::from_fn(|i| 7 * i.to_le_bytes()[0]);
+        let key = HashKey::new(key_bytes);
         for len in 0..bytes.len() {
             let input = &bytes[..len];
-            let expected = blake3::keyed_hash(&key.bytes, input);
+            let expected = blake3::keyed_hash(&key_bytes, input);
             assert_eq!(key.hash(input).0, *expected.as_bytes(), "{len} bytes");
             if let Some((head, tail)) = input.split_first_chunk::<16>() {
                 assert_eq!(key.hash_parts(head, tail).0, *expected.as_bytes(), "{len} bytes");
