@@ -160,6 +160,11 @@ impl Lie<'_> {
         Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
+    /// Returns what signs in its replica's name.
+    pub fn signer(&self) -> &Signer {
+        self.signer
+    }
+
     /// Sends a message `ns` nanoseconds from now. At most 4096 messages wait; more are sent immediately.
     pub fn say_later(&mut self, ns: u64, to: Recipient, kind: Kind, body: &[u8]) {
         if self.later.len() >= 4096 {

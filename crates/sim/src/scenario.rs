@@ -22,6 +22,7 @@
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
 //! | L50-L52, L54, L56 | [`stalls`] |
+//! | L126-L131 | [`authentic`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use crate::trace::Line;
 use crate::world::World;
 use crate::world::evidence::Evidence;
 
+pub mod authentic;
 pub mod backup;
 pub mod bugs;
 pub mod busy;
@@ -87,6 +89,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
     ("late", late::SCENARIOS),
+    ("authentic", authentic::SCENARIOS),
     ("stalls", stalls::SCENARIOS),
 ];
 

@@ -62,8 +62,9 @@ impl Replica {
         };
         // The MAC of a read suffices, because only this replica has to accept it: its signature is not checked (AU-1). If
         // its client has to sign, `admits` has rejected a read without a signature (AU-5). A signature does not suffice,
-        // because it does not cover the flag.
-        if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
+        // because it does not cover the flag. So a replica sends no reads: backups would refuse a batch with one (L126).
+        let may_be_read = mutant!(M180, true, request.client.replica().is_none());
+        if request.flags.read_only && self.config.read_only && may_be_read {
             if request.proof != Proof::Mac {
                 return out.reject(Reject::UnprovenRequest);
             }

@@ -6,7 +6,7 @@ use quorate_pbft::config::RequestAuth;
 use quorate_pbft::step::{Input, ReadResult, Recipient, Reject, Ticket};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{BodyMessage, Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
@@ -411,6 +411,22 @@ fn l34_a_signature_makes_no_read() {
     let frame = desk.request_frame_with(c(0), 2, b"x", true, true);
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
+/// L126, AU-1: nor of a replica's request, which nobody would order.
+#[test]
+fn l126_a_replicas_request_with_the_flag_is_refused() {
+    for (at, proposed) in [(R0, 1), (R1, 0)] {
+        let mut desk = Desk::new(at);
+        let client = Principal::Replica(R3).as_client();
+        let mut frame = desk.request_frame_with(client, 1, b"x", false, true);
+        frame[quorate_wire::frame::HEADER_BYTES + 8] |= 1;
+        desk.frame(&frame);
+        assert!(desk.rejected(Reject::UnprovenRequest));
+        frame[quorate_wire::frame::HEADER_BYTES + 8] ^= 1;
+        desk.frame(&frame);
+        assert_eq!(desk.sent(Kind::PrePrepare), proposed, "without the flag it is ordered");
+    }
 }
 
 /// L6, SR-1: what one principal has waiting is bounded, in lanes and in bytes, and costs nobody else his.

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use quorate_pbft::choice;
 use quorate_pbft::step::Recipient;
+use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
-use quorate_wire::message::{Data, MetaData, Suspect, SuspectReason};
-use quorate_wire::{Digest, Kind, Message, Principal, SeqNum};
+use quorate_wire::frame;
+use quorate_wire::message::{Data, MetaData, RequestBody, RequestFlags, Suspect, SuspectReason};
+use quorate_wire::sign::request_digest;
+use quorate_wire::{Digest, Kind, Message, Principal, SeqNum, Timestamp};
 
 use super::primary::Censor;
 use super::{Answered, Fate, Liar, Lie, Said};
@@ -66,6 +69,44 @@ impl Liar for OldStatus {
             return Fate::Drop;
         }
         Fate::Keep
+    }
+}
+
+/// K17: signs requests of its own, and says that they are read-only. The signature does not cover that, so anyone on the
+/// way can do the same to the recovery request of a correct replica.
+#[derive(Debug, Default)]
+pub struct ReadOfItsOwn {
+    asked: u64,
+}
+
+impl ReadOfItsOwn {
+    const EVERY_NS: u64 = 50_000_000;
+
+    /// Returns a signed request with the flag.
+    fn request(lie: &Lie<'_>) -> Vec<u8> {
+        let sender = Principal::Replica(lie.id);
+        let (timestamp, operation) = (Timestamp(lie.now.wall_ns), b"a read");
+        let flags = RequestFlags { read_only: true, signed: true };
+        let body = RequestBody { timestamp, flags, replier: None, operation };
+        let mut bytes = Vec::new();
+        body.encode(&mut Writer::new(&mut bytes));
+        let digest = lie.domains().request(sender.to_wire(), timestamp.0, operation);
+        let covered = request_digest(lie.domains(), 0, sender, &digest);
+        let mut request = Vec::new();
+        frame::begin(Kind::Request, 0, sender, &bytes, &mut request);
+        frame::end_signed(&lie.signer().sign(&covered), &mut request);
+        request
+    }
+}
+
+impl Liar for ReadOfItsOwn {
+    fn idle(&mut self, lie: &mut Lie<'_>) {
+        let turn = lie.now.mono_ns / Self::EVERY_NS;
+        if turn > self.asked {
+            self.asked = turn;
+            let request = Self::request(lie);
+            lie.pass_on(Recipient::All, Kind::Request, &request);
+        }
     }
 }
 
@@ -152,7 +193,7 @@ impl Liar for ForgedTree {
         let Some(modified) = self.forged.get(&index).copied() else { return Answered::Truth };
         let mut forged = Vec::new();
         let page = self.page();
-        Data { rid, index, modified, page: &page }.encode(&mut quorate_wire::codec::Writer::new(&mut forged));
+        Data { rid, index, modified, page: &page }.encode(&mut Writer::new(&mut forged));
         *body = forged;
         Answered::Lie
     }
