@@ -241,8 +241,10 @@ impl Replica {
             Message::Suspect(m) => self.on_suspect(now, from, m, out),
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
             Message::Body(m) => {
-                if !self.take_vouched(now, m, out) {
-                    self.on_body(now, m, out);
+                let is_taken = self.take_vouched(now, m, out);
+                // SR-4: a batch may need it as well, and needs it whether or not this replica has room for it (L127).
+                if mutant!(M181, true, !is_taken) {
+                    self.on_body(now, m, is_taken, out);
                 }
             }
             Message::Committed(m) => self.on_committed(now, from, m, out),

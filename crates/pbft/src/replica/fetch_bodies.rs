@@ -156,12 +156,12 @@ impl Replica {
         }
     }
 
-    /// A request or batch that was asked for. Its digest identifies it, from any sender.
+    /// A request or batch that was asked for. Its digest identifies it, from any sender. `is_taken`: this primary proposes it.
     #[cold]
-    pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
+    pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, is_taken: bool, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {
-                if !self.supply_body(now, request, out) {
+                if !self.supply_body(now, request, out) && !is_taken {
                     out.reject(Reject::Unwanted);
                 }
             }

@@ -105,14 +105,18 @@ impl Replica {
         self.take_up(now, request.client, out);
     }
 
-    /// Takes a request that cannot be checked here and was asked for because enough others vouch for it: that is as good as
-    /// a MAC (AU-6). Says whether it does. They do not vouch for the flag.
+    /// Takes a request that this primary cannot check and has asked for because enough others vouch for it: that is as good
+    /// as a MAC (AU-6). Says whether it has asked. They do not vouch for the flag.
     pub(super) fn take_vouched(&mut self, now: Now, body: &BodyMessage<'_>, out: &mut Actions) -> bool {
         let BodyMessage::Request(request) = body else { return false };
         let is_read = request.flags.read_only && self.config.read_only;
-        if is_read || !self.clients.vouchers().wants(request.client, &request.digest) {
+        let is_asked_for = mutant!(M181, self.leads(), true)
+            && self.clients.vouchers().wants(request.client, &request.digest);
+        if is_read || !is_asked_for {
             return false;
         }
+        // If there is no room, the next REQ-ACK wants it again.
+        self.clients.want_no_more(request.client, request.timestamp);
         let drop = |other| self.bodies.drop_older(other);
         if self.clients.entry_in_turn(request.client, self.exec.executed(), drop).is_some() {
             self.keep(now, &Request { proof: Proof::Mac, ..*request }, out);
@@ -309,9 +313,14 @@ impl Replica {
 
     /// Returns digests of requests that this replica is to propose and cannot check, and that enough others vouch for (AU-6).
     pub(super) fn vouched(&self) -> impl Iterator<Item = &Digest> {
-        let leads = self.is_normal() && self.is_primary();
+        let leads = self.leads();
         let wanted = self.clients.vouchers().wanted(usize::from(FETCH_DIGESTS_MAX));
         wanted.filter(move |_| mutant!(M178, leads, false))
+    }
+
+    /// Returns whether this replica proposes requests.
+    fn leads(&self) -> bool {
+        self.is_normal() && self.is_primary()
     }
 
     /// Starts the request timer for a request that enough replicas hold: otherwise one client and `f` replicas could

@@ -271,13 +271,13 @@ impl RequestTable {
 
     /// Keeps a request until it is executed, in the memory of the one before it.
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) -> Option<&Client> {
-        self.vouchers.keep(request.client, request.timestamp);
+        self.want_no_more(request.client, request.timestamp);
         self.change(request.client, |client| client.keep(request, now))
     }
 
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
-        self.vouchers.keep(request.client, request.timestamp);
+        self.want_no_more(request.client, request.timestamp);
         self.change(request.client, |client| client.keep_stored(request, now));
     }
 

@@ -294,6 +294,51 @@ fn l65_a_primary_proposes_what_others_vouch_for() {
     assert_eq!(desk.sent(Kind::BodyFetch), 0);
 }
 
+/// Fills the share of the client with long requests, but for the lane of `c(0)`.
+fn fill_share(desk: &mut Desk) {
+    for lane in 1..=16 {
+        desk.request(ClientId::new(1, lane), 1, &vec![7; 1 << 20]);
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+}
+
+/// AU-6, L127: a primary without room for a request asks for it again when somebody vouches for it again, and not before.
+#[test]
+fn l127_a_primary_without_room_does_not_ask_on() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+    fill_share(&mut desk);
+    let operation = vec![8; 1 << 20];
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, &operation));
+    let digest = desk.domains.request(c(0).0, 1, &operation);
+    for from in [R1, R2] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    assert_eq!(desk.sent(Kind::BodyFetch), 1);
+    desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.pass(60);
+    assert_eq!(desk.sent(Kind::BodyFetch), 1);
+    vouch(&mut desk, R1, c(0), digest);
+    assert_eq!(desk.sent(Kind::BodyFetch), 2);
+}
+
+/// SR-4, L127: a body that a batch names is taken, also where others vouch for the request and there is no room for it.
+#[test]
+fn l127_a_body_that_others_vouch_for_completes_its_batch() {
+    let mut desk = Desk::new(R1);
+    fill_share(&mut desk);
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, &vec![8; 1 << 20]));
+    let batch = desk.separate_batch_of(std::slice::from_ref(&frame));
+    let digest = batch.separate()[0];
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.hear(R0, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
 /// AU-6, L65: a backup that becomes the primary knows who vouches for what it cannot check.
 #[test]
 fn l65_a_new_primary_asks_for_what_others_vouch_for() {

@@ -3,19 +3,77 @@
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Reject;
 
+use quorate_wire::{Kind, ReplicaId};
+
 use super::row::{Expect, Scenario};
+use super::stage::{Ended, Stage, last_f};
+use crate::adversary::client::Forgery;
 use crate::adversary::sly::ReadOfItsOwn;
+use crate::adversary::{Fate, Liar, Lie, Said};
+use crate::setup::Setup;
+
+/// The Byzantine client.
+const CLIENT: usize = 2;
 
 /// The scenarios.
-pub const SCENARIOS: &[Scenario] = &[Scenario::new(
-    "l126_a_replica_calls_its_request_a_read",
-    &["L126", "K17"],
-    "A signature does not cover the flag: a replica's request that says it is read-only is refused, or no batch with it prepares (AU-1)",
-)
-.expects(&[Expect::Reject(Reject::UnprovenRequest)])
-.views_max(|_| 0)
-.with(|setup| setup.lying_backups(ReadOfItsOwn::default))
-.play(|stage| {
-    stage.busy(40)?;
-    stage.pass(1_000 * MS)
-})];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario::new(
+        "l126_a_replica_calls_its_request_a_read",
+        &["L126", "K17"],
+        "A signature does not cover the flag: a replica's request that says it is read-only is refused, or no batch with it prepares (AU-1)",
+    )
+    .expects(&[Expect::Reject(Reject::UnprovenRequest)])
+    .views_max(|_| 0)
+    .with(|setup| setup.lying_backups(ReadOfItsOwn::default))
+    .play(|stage| {
+        stage.busy(40)?;
+        stage.pass(1_000 * MS)
+    }),
+    Scenario::new(
+        "l127_vouched_without_room",
+        &["L127"],
+        "Backups have no room for a client's request that others vouch for: they take its body for the batch that names it (SR-4)",
+    )
+    .expects(&[Expect::Noted("ordered"), Expect::Door("not-authentic")])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, ..setup }.lying_backups(|| OnlyVouches))
+    .play(vouched_without_room),
+];
+
+/// Vouches for what is authentic there, and says nothing else.
+#[derive(Debug)]
+struct OnlyVouches;
+
+impl Liar for OnlyVouches {
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if said.kind == Kind::ReqAck {
+            return Fate::Keep;
+        }
+        lie.count();
+        Fate::Drop
+    }
+}
+
+/// The first f + 1 replicas can check a request, and the liars. The other backups can't, and are full of requests of its
+/// client that nobody else can check.
+fn vouched_without_room(stage: &mut Stage) -> Ended {
+    let (all, liars) = (stage.all(), last_f(stage.cluster()));
+    let (first, last) = all.split_at(stage.cluster().f() + 1);
+    let full: Vec<ReplicaId> = last.iter().copied().filter(|id| !liars.contains(id)).collect();
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    for lane in 1..=17 {
+        let request = Forgery::new(1, &[0; 1_000_000]).lane(lane).spoiled(first);
+        let frame = stage.world.forge(CLIENT, &request);
+        for to in &full {
+            stage.world.post(CLIENT, *to, &frame);
+        }
+    }
+    stage.pass(200 * MS)?;
+    let before = stage.world.checkers.commands();
+    let request = Forgery::new(1, &[0; 60_000]).spoiled(&full);
+    let frame = stage.world.forge(CLIENT, &request);
+    stage.world.post_all(CLIENT, &frame);
+    stage.until("it is ordered", 500 * MS, |w| w.checkers.commands() > before)?;
+    stage.note("ordered");
+    Ok(())
+}

@@ -97,6 +97,11 @@ impl RequestTable {
         pending.is_some_and(|request| self.vouchers.has(client, &request.digest, others))
     }
 
+    /// No request of a lane up to this timestamp is wanted.
+    pub(crate) fn want_no_more(&mut self, client: ClientId, timestamp: Timestamp) {
+        self.vouchers.want_no_more(client, timestamp);
+    }
+
     /// Returns the vouchers for requests.
     pub(crate) fn vouchers(&self) -> &Vouchers {
         &self.vouchers

@@ -52,7 +52,7 @@ impl Vouchers {
     ) -> u64 {
         if let Some(lanes) = self.by.get_mut(replica.index()) {
             let dropped = insert(lanes, self.lanes_max, client, (timestamp, digest));
-            [Some(client), dropped].into_iter().flatten().for_each(|client| self.want_no_more(client));
+            [Some(client), dropped].into_iter().flatten().for_each(|client| self.want_if_vouched(client));
         }
         let by_others = self.has_enough(client, &digest);
         if by_others || replica == self.own {
@@ -62,7 +62,7 @@ impl Vouchers {
     }
 
     /// Others have moved on: the request of a lane is not wanted any more if too few vouch for it.
-    fn want_no_more(&mut self, client: ClientId) {
+    fn want_if_vouched(&mut self, client: ClientId) {
         if let Some((_, digest)) = self.wanted.get(&client)
             && !self.has_enough(client, digest)
         {
@@ -123,8 +123,8 @@ impl Vouchers {
         is_wanted
     }
 
-    /// A request of a lane is here: none up to its timestamp is wanted.
-    pub(super) fn keep(&mut self, client: ClientId, timestamp: Timestamp) {
+    /// No request of a lane up to this timestamp is wanted.
+    pub(super) fn want_no_more(&mut self, client: ClientId, timestamp: Timestamp) {
         if self.wanted.get(&client).is_some_and(|(of, _)| *of <= timestamp) {
             self.wanted.remove(&client);
         }
