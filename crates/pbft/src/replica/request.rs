@@ -4,13 +4,12 @@
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId};
 use quorate_wire::message::{
-    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqAck, ReqReject, Request,
-    SuspectReason,
+    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqAck, Request,
 };
 use quorate_wire::{Digest, Principal};
 
 use crate::io::config::RequestAuth;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::io::step::{Action, Actions, Lsn, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::{bit, size};
 use crate::replica::Replica;
@@ -352,43 +351,6 @@ impl Replica {
             out.push(Action::Resend { client: request.client });
         } else {
             out.reject(Reject::TooSoon);
-        }
-    }
-
-    /// A backup cannot authenticate a request in this primary's proposal (AU-5).
-    #[cold]
-    pub(super) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
-        if m.view != self.views.view() || !self.is_normal() {
-            return out.reject(Reject::OtherView);
-        }
-        if !self.is_primary() {
-            return out.reject(Reject::WrongSender);
-        }
-        let names = self
-            .log
-            .get(m.seq)
-            .and_then(Slot::proposed)
-            .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
-        // AU-6: all accept a request that enough others have vouched for, whatever some of them say later.
-        let is_vouched = self.config.request_auth != RequestAuth::SigMac
-            && self.clients.vouchers().have_vouched(&m.digest, true);
-        if !names || m.seq <= self.exec.executed() || is_vouched {
-            return out.reject(Reject::Unwanted);
-        }
-        let rejecters = self.evidence.note_req_reject(m.digest, from);
-        if rejecters < self.cluster.weak() {
-            return;
-        }
-        // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
-        // everywhere. Handing over costs a view change at network speed and no time-out.
-        if self.clients.entry(m.client).is_some() {
-            self.clients.take_pending(m.client);
-            self.clients.start_probation(m.client, self.config.request_auth, now.mono_ns);
-            out.report(Milestone::OnProbation { client: m.client });
-        }
-        // Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
-        if self.views.hand_off() {
-            self.suspect(now, SuspectReason::SelfHandoff, out);
         }
     }
 

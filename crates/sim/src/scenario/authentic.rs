@@ -5,6 +5,7 @@ use quorate_pbft::step::Reject;
 
 use quorate_wire::{Kind, ReplicaId};
 
+use super::client::operation;
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, last_f};
 use crate::adversary::client::Forgery;
@@ -38,6 +39,31 @@ pub const SCENARIOS: &[Scenario] = &[
     .views_max(|_| 0)
     .with(|setup| Setup { clients: 3, ..setup }.lying_backups(|| OnlyVouches))
     .play(vouched_without_room),
+    Scenario::new(
+        "l128_each_backup_lacks_another_request",
+        &["L128", "C1"],
+        "A batch has a request for each backup that only this backup cannot check: the others vouch for it (AU-2)",
+    )
+    .expects(&[Expect::Noted("ordered"), Expect::Count("REQ-REJECT", |c| c.kinds.get("REQ-REJECT").copied().unwrap_or(0))])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| {
+        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+        for t in 1..=10 {
+            let before = stage.world.checkers.commands();
+            let mut datagram = Vec::new();
+            let backups = stage.all_but(&[ReplicaId(0)]);
+            for (backup, lane) in backups.iter().zip(0..) {
+                let request = Forgery::new(t, &operation(stage, t)).lane(lane).spoiled(&[*backup]);
+                datagram.extend_from_slice(&stage.world.forge(CLIENT, &request));
+            }
+            stage.world.post(CLIENT, ReplicaId(0), &datagram.into());
+            let after = before + u64::try_from(backups.len()).unwrap_or(0);
+            stage.until("all are ordered", 500 * MS, |w| w.checkers.commands() >= after)?;
+            stage.note("ordered");
+        }
+        Ok(())
+    }),
 ];
 
 /// Vouches for what is authentic there, and says nothing else.

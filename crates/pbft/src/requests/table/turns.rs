@@ -91,6 +91,11 @@ impl RequestTable {
         self.note_voucher(client, request, own)
     }
 
+    /// Notes that a request is authentic here, also when its client has moved on.
+    pub(crate) fn remember(&mut self, request: Digest) {
+        self.vouchers.remember(request);
+    }
+
     /// Says whether this number of other replicas vouch for the request of a lane: they hold it.
     pub(crate) fn is_held_by(&self, client: ClientId, others: usize) -> bool {
         let pending = self.get(client).and_then(Client::pending).map(Pending::request);

@@ -1,6 +1,6 @@
 //! Which requests replicas vouch for (AU-3, TM-2), and which of these are not here and can be had all the same.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::iter::successors;
 
@@ -24,10 +24,10 @@ pub(crate) struct Vouchers {
     lanes_max: usize,
     /// Requests that enough others vouch for and that are not here. Not more than `lanes_max`.
     wanted: BTreeMap<ClientId, (Timestamp, Digest)>,
-    /// Requests that this replica or enough others have vouched for, and whether others have. Their client may make all of
-    /// them move on to its next one, and what is proposed by then has to be accepted all the same (AU-6).
-    recent: BTreeMap<Digest, bool>,
-    earlier: BTreeMap<Digest, bool>,
+    /// Requests that this replica or enough others have vouched for. Their client may make all of them move on to its next
+    /// one, and what is proposed by then has to be accepted all the same (AU-6).
+    recent: BTreeSet<Digest>,
+    earlier: BTreeSet<Digest>,
 }
 
 impl Vouchers {
@@ -38,8 +38,8 @@ impl Vouchers {
             by: cluster.replicas().map(|_| BTreeMap::new()).collect(),
             lanes_max,
             wanted: BTreeMap::new(),
-            recent: BTreeMap::new(),
-            earlier: BTreeMap::new(),
+            recent: BTreeSet::new(),
+            earlier: BTreeSet::new(),
         }
     }
 
@@ -54,9 +54,8 @@ impl Vouchers {
             let dropped = insert(lanes, self.lanes_max, client, (timestamp, digest));
             [Some(client), dropped].into_iter().flatten().for_each(|client| self.want_if_vouched(client));
         }
-        let by_others = self.has_enough(client, &digest);
-        if by_others || replica == self.own {
-            self.remember(digest, by_others);
+        if replica == self.own || self.has_enough(client, &digest) {
+            self.remember(digest);
         }
         self.of(client, &digest)
     }
@@ -70,15 +69,16 @@ impl Vouchers {
         }
     }
 
-    fn remember(&mut self, digest: Digest, by_others: bool) {
-        if self.recent.len() >= RECENT_MAX && !self.recent.contains_key(&digest) {
+    /// Notes that a request is authentic, whatever its client sends next.
+    pub(super) fn remember(&mut self, digest: Digest) {
+        if self.recent.len() >= RECENT_MAX && !self.recent.contains(&digest) {
             self.earlier = core::mem::take(&mut self.recent);
         }
-        *self.recent.entry(digest).or_default() |= by_others;
+        self.recent.insert(digest);
     }
 
     /// Returns the set of those who vouch for a request of `client`.
-    pub(super) fn of(&self, client: ClientId, digest: &Digest) -> u64 {
+    pub(crate) fn of(&self, client: ClientId, digest: &Digest) -> u64 {
         let same = |lanes: &&BTreeMap<ClientId, (Timestamp, Digest)>| {
             lanes.get(&client).is_some_and(|(_, of)| of == digest)
         };
@@ -96,11 +96,9 @@ impl Vouchers {
         self.has(client, digest, self.enough)
     }
 
-    /// Says whether this replica or enough others have vouched for a request lately, so that it is authentic. Others: whether
-    /// enough others have.
-    pub(crate) fn have_vouched(&self, digest: &Digest, others: bool) -> bool {
-        let both = [&self.recent, &self.earlier].into_iter();
-        both.filter_map(|known| known.get(digest)).any(|by_others| *by_others || !others)
+    /// Says whether this replica or enough others have vouched for a request lately, so that it is authentic.
+    pub(crate) fn have_vouched(&self, digest: &Digest) -> bool {
+        self.recent.contains(digest) || self.earlier.contains(digest)
     }
 
     /// Nothing up to this timestamp is vouched for or wanted any more: it is executed.
@@ -233,7 +231,7 @@ mod tests {
             vouchers.note(ClientId::new(70_000, lane), (Timestamp(2), Digest([255; 32])), ReplicaId(2));
         }
         assert_eq!(vouchers.wanted(64).count(), 64);
-        assert!(vouchers.have_vouched(&of(0), true), "the others have vouched for it all the same");
+        assert!(vouchers.have_vouched(&of(0)), "the others have vouched for it all the same");
     }
 
     /// AU-6, L65: what this replica has vouched for is authentic, also when its client has moved on. It counts for nothing
@@ -245,13 +243,12 @@ mod tests {
         for t in 0..=u64::try_from(RECENT_MAX).unwrap() {
             vouchers.note(LANE, of(t), ReplicaId(0));
         }
-        assert!(vouchers.have_vouched(&of(1).1, false));
-        assert!(!vouchers.have_vouched(&of(1).1, true));
+        assert!(vouchers.have_vouched(&of(1).1));
         vouchers.note(LANE, of(7), ReplicaId(0));
         vouchers.note(LANE, of(7), ReplicaId(1));
         assert!(!vouchers.has_enough(LANE, &of(7).1), "this one and another");
         vouchers.note(LANE, of(u64::MAX), ReplicaId(1));
-        assert!(!vouchers.have_vouched(&of(u64::MAX).1, false), "a single other one");
+        assert!(!vouchers.have_vouched(&of(u64::MAX).1), "a single other one");
         assert!(vouchers.recent.len() + vouchers.earlier.len() <= 2 * RECENT_MAX);
     }
 }
