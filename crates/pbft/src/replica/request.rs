@@ -70,15 +70,15 @@ impl Replica {
             return self.on_read_request(request, out);
         }
         if let Some(pending) = client.pending() {
-            let held = pending.request();
-            if request.timestamp < held.timestamp {
-                return out.reject(Reject::OldTimestamp);
-            }
-            if request.timestamp == held.timestamp && request.digest != held.digest {
-                return out.reject(Reject::SameTimestamp); // CL-4, SR-5: the first one stays
-            }
-            if request.timestamp == held.timestamp {
+            let held = (pending.request().timestamp, pending.request().digest);
+            if held == (request.timestamp, request.digest) {
                 return self.on_known_request(now, request, out);
+            }
+            if request.timestamp <= held.0 && !self.clients.drop_in_vain(request.client, self.exec.executed())
+            {
+                let is_older = request.timestamp < held.0;
+                // CL-4, SR-5: the first one stays.
+                return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
             }
         }
         if signature_first {
@@ -119,6 +119,7 @@ impl Replica {
         let drop = |other| self.bodies.drop_older(other);
         if self.clients.entry_in_turn(request.client, self.exec.executed(), drop).is_some() {
             self.keep(now, &Request { proof: Proof::Mac, ..*request }, out);
+            self.clients.set_unchecked(request.client, &request.digest);
         }
         true
     }
@@ -158,6 +159,7 @@ impl Replica {
                 return out.reject(Reject::BadSignature);
             }
             let (last, drop) = (self.exec.executed(), |other| self.bodies.drop_older(other));
+            self.clients.drop_in_vain(body.client, last);
             let Some(client) = self.clients.entry_in_turn(body.client, last, drop) else { return };
             let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
@@ -285,6 +287,7 @@ impl Replica {
             return out.reject(Reject::OldTimestamp);
         }
         let set = self.clients.note_voucher(m.client, (m.timestamp, m.digest), from);
+        self.clients.drop_in_vain(m.client, last);
         let pending = self.clients.get(m.client).and_then(Client::pending);
         let Some(pending) = pending.filter(|p| p.request().digest == m.digest) else {
             let is_new = pending.is_none_or(|p| p.request().timestamp < m.timestamp);
@@ -301,7 +304,7 @@ impl Replica {
             return;
         };
         if self.is_normal() && self.is_primary() {
-            if must_sign && !pending.is_proposed(last) {
+            if (must_sign || pending.is_unchecked()) && !pending.is_proposed(last) {
                 self.batcher.push(m.client, pending.has_pause());
                 self.propose();
             }

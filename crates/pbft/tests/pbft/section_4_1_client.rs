@@ -418,6 +418,44 @@ fn l65_a_backup_accepts_what_it_has_vouched_for() {
     assert_eq!(prepares(true), 1);
 }
 
+/// AU-6, L131: what a primary cannot check goes when too few vouch for it, or when its view ends. It is wanted again if they
+/// vouch.
+#[test]
+fn l131_what_is_taken_unchecked_goes_with_its_vouchers() {
+    let taken = || {
+        let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+        desk.request(c(1), 1, b"first"); // in flight, so that the next ones wait
+        let frame = with_wrong_macs(desk.request_frame(c(0), 1, b"x"));
+        let digest = desk.domains.request(c(0).0, 1, b"x");
+        for from in [R1, R2] {
+            vouch(&mut desk, from, c(0), digest);
+        }
+        desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+        desk.forget();
+        desk
+    };
+    let mut desk = taken();
+    vouch(&mut desk, R2, c(0), Digest([7; 32]));
+    let batch = desk.batch(c(1), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them says something else by now");
+    desk.request(c(0), 1, b"another");
+    assert_eq!(desk.sent(Kind::PrePrepare), 1, "it keeps no other request out");
+
+    let mut desk = taken();
+    let empty = desk.empty_view_change(4);
+    for from in [R1, R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { .. })));
+    desk.pass(30);
+    assert!(desk.sent(Kind::BodyFetch) > 0);
+}
+
 /// A REQ-REJECT for a request at number 1 of view 0.
 fn reject(desk: &mut Desk, from: ReplicaId, client: ClientId, digest: Digest) {
     let (view, seq, timestamp) = (ViewNum(0), SeqNum(1), Timestamp(1));

@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 use quorate_wire::Digest;
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::message::Proof;
 
 use super::lane::SHORT_BYTES;
 use super::vouchers::Vouchers;
 use super::{Client, Pending, RequestTable};
+use crate::io::config::RequestAuth;
 
 /// Bytes of a principal's long requests that wait to be executed, beyond which no more are read of it.
 const ENOUGH_BYTES: usize = 4 << 20;
@@ -105,6 +107,39 @@ impl RequestTable {
     /// No request of a lane up to this timestamp is wanted.
     pub(crate) fn want_no_more(&mut self, client: ClientId, timestamp: Timestamp) {
         self.vouchers.want_no_more(client, timestamp);
+    }
+
+    /// The waiting request, which enough others vouch for, cannot be checked here.
+    pub(crate) fn set_unchecked(&mut self, client: ClientId, digest: &Digest) {
+        let pending = self.clients.get_mut(&client).and_then(Client::pending_mut);
+        if let Some(pending) = pending.filter(|p| p.request().digest == *digest) {
+            pending.set_unchecked();
+        }
+    }
+
+    /// Drops the waiting request of a lane if it cannot be checked here, is in no proposal above `last`, and not enough
+    /// others vouch for it any more: it would keep others of the lane out. Says whether it was dropped.
+    pub(crate) fn drop_in_vain(&mut self, client: ClientId, last: SeqNum) -> bool {
+        let pending = self.get(client).and_then(Client::pending).filter(|p| p.is_unchecked());
+        let in_vain = pending
+            .is_some_and(|p| !p.is_proposed(last) && !self.vouchers.has_enough(client, &p.request().digest));
+        if in_vain {
+            self.take_pending(client);
+        }
+        in_vain
+    }
+
+    /// A view begins: drops what waits and is not signed, if it cannot be checked here or its client has to sign. It is
+    /// wanted again where enough others vouch for it (AU-6).
+    pub(crate) fn drop_doubtful(&mut self, mode: RequestAuth, now: u64) {
+        let unsigned = self.pending().filter(|(_, p)| p.request().proof != Proof::Signed);
+        let doubtful = unsigned.filter(|(id, p)| p.is_unchecked() || self.must_sign(*id, mode, now));
+        let doubtful: Vec<_> =
+            doubtful.map(|(id, p)| (id, (p.request().timestamp, p.request().digest))).collect();
+        for (client, request) in doubtful {
+            self.take_pending(client);
+            self.want(client, request);
+        }
     }
 
     /// Returns the vouchers for requests.
