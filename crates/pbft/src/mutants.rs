@@ -127,6 +127,7 @@ mutants! {
     M180 = 180, "read-of-a-replica", "A replica's request with the flag read-only is taken for one to order (L126, AU-1).";
     M181 = 181, "wanted-body-swallowed", "A BODY that enough others vouch for does not reach the batch that needs it (L127, SR-4).";
     M182 = 182, "vouchers-of-batches-only", "Other backups vouch for a batch, but not for single requests of it (L128, AU-2).";
+    M183 = 183, "unsigned-held", "A primary holds a request that its client has to sign, and no other of the lane comes in (L129, AU-5).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

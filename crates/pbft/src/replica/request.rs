@@ -23,7 +23,7 @@ impl Replica {
     pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let mode = self.config.request_auth;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
-        let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
+        let holds = self.leads() && !request.flags.read_only;
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
         }
@@ -54,8 +54,8 @@ impl Replica {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
-            // The primary holds what it may have to propose: once it is signed, or f + 1 others vouch for it (AU-5).
-            Err(Reject::OnProbation) if holds && mode == RequestAuth::Adaptive => false,
+            // If enough others vouch for it, the primary asks for it (AU-6). It would keep a signed one out here (L129).
+            Err(Reject::OnProbation) if mutant!(M183, false, holds) => false,
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };

@@ -246,13 +246,34 @@ fn b31_nobody_is_timed_for_what_has_to_be_signed() {
 #[test]
 fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
     let (mut desk, lane) = held_unsigned_and_on_probation(4);
-    desk.request(lane, 1, b"x");
+    let frame = desk.request_frame(lane, 1, b"x");
+    desk.frame(&frame);
     let digest = desk.domains.request(lane.0, 1, b"x");
     vouch(&mut desk, R1, lane, digest);
     vouch(&mut desk, R1, lane, digest);
-    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them may be a liar");
+    assert_eq!(desk.sent(Kind::BodyFetch), 0, "one of them may be a liar");
     vouch(&mut desk, R2, lane, digest);
+    desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
     assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-5, L129: what its client has to sign and has not signed keeps nothing out that may be proposed, whatever the timestamps.
+#[test]
+fn l129_an_unsigned_request_keeps_no_other_out() {
+    for t in [50, 100] {
+        let (mut desk, lane) = held_unsigned_and_on_probation(4);
+        desk.request(lane, 100, b"unsigned");
+        let signed = desk.request_frame_with(lane, t, b"x", false, true);
+        desk.frame(&signed);
+        assert_eq!(desk.sent(Kind::PrePrepare), 1, "t={t}");
+    }
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"unsigned");
+    let digest = desk.domains.request(lane.0, 1, b"x");
+    for from in [R1, R2] {
+        vouch(&mut desk, from, lane, digest);
+    }
+    assert!(desk.sent(Kind::BodyFetch) > 0, "others vouch for another one");
 }
 
 /// A frame whose MACs are wrong.

@@ -3,7 +3,7 @@
 use quorate_pbft::config::MS;
 use quorate_pbft::step::Reject;
 
-use quorate_wire::{Kind, ReplicaId};
+use quorate_wire::{Kind, ReplicaId, ViewNum};
 
 use super::client::operation;
 use super::row::{Expect, Scenario};
@@ -64,7 +64,44 @@ pub const SCENARIOS: &[Scenario] = &[
         }
         Ok(())
     }),
+    Scenario::new(
+        "l129_unsigned_before_signed",
+        &["L129", "C1"],
+        "A client on probation sends the primary an unsigned request, and then an older one that it has signed: that is ordered (AU-5)",
+    )
+    .expects(&[Expect::Noted("on probation everywhere"), Expect::Noted("ordered"), Expect::Reject(Reject::OnProbation)])
+    .views_max(|cluster| u64::try_from(cluster.n()).unwrap_or(0))
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(unsigned_before_signed),
 ];
+
+/// Deceives each primary once, so that the first one is the primary again. Each of them knows the client for a liar.
+fn unsigned_before_signed(stage: &mut Stage) -> Ended {
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    for view in 0..u64::try_from(stage.cluster().n()).unwrap_or(0) {
+        let primary = stage.cluster().primary(ViewNum(view));
+        let request = Forgery::new(1, &operation(stage, 1)).spoiled(&stage.all_but(&[primary]));
+        let frame = stage.world.forge(CLIENT, &request.lane(u16::try_from(view).unwrap_or(0)));
+        stage.world.post(CLIENT, primary, &frame);
+        stage.until_view(view + 1, 2_000 * MS)?;
+    }
+    stage.note("on probation everywhere");
+    for (lane, t) in (20..).zip([50, 51, 52]) {
+        let before = stage.world.checkers.commands();
+        let unsigned = Forgery::new(100, &operation(stage, 100)).lane(lane);
+        let frame = stage.world.forge(CLIENT, &unsigned);
+        stage.world.post(CLIENT, ReplicaId(0), &frame);
+        stage.pass(20 * MS)?;
+        let signed = Forgery::new(t, &operation(stage, t)).lane(lane).signed(true);
+        let frame = stage.world.forge(CLIENT, &signed);
+        for to in stage.all_but(&[ReplicaId(0)]) {
+            stage.world.post(CLIENT, to, &frame);
+        }
+        stage.until("it is ordered", 1_000 * MS, |w| w.checkers.commands() > before)?;
+        stage.note("ordered");
+    }
+    Ok(())
+}
 
 /// Vouches for what is authentic there, and says nothing else.
 #[derive(Debug)]
