@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{Kind, NewView, ViewChange};
+use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Timer};
@@ -207,7 +207,7 @@ impl Replica {
             if self.cluster.primary(self.views.view()) == self.id {
                 self.batcher.push(client, pending.has_pause());
             } else if !pending.is_proposed(self.exec.executed()) && !self.recovery.is_active() {
-                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
+                Self::pass_on(primary, pending.request(), out);
             }
         }
         self.propose();

@@ -390,7 +390,7 @@ impl Replica {
         self.scratch = due;
         let primary = Recipient::Replica(self.primary());
         self.clients.relay(now.mono_ns, patience / 2, self.exec.executed(), |request| {
-            out.forward(primary, Kind::Request, Lsn(0), request.frame());
+            Self::pass_on(primary, request, out);
         });
         if more {
             self.watch_relays(now, out);

@@ -420,6 +420,20 @@ fn l131_those_who_vouched_may_complain() {
     assert!(desk.said(|m| matches!(m, Milestone::Suspected { reason: SuspectReason::SelfHandoff, .. })));
 }
 
+/// TM-2, L130: a REQ-ACK to the primary may be lost, and the primary may be unable to check the request: both are sent again.
+#[test]
+fn l130_a_request_is_passed_on_with_a_req_ack() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    desk.forget();
+    desk.pass(60);
+    assert_eq!((desk.sent_to(R0, Kind::Request), desk.sent_to(R0, Kind::ReqAck)), (1, 1));
+}
+
 /// AU-6, L65: a backup accepts what it has vouched for, also when its client has moved on to the next request.
 #[test]
 fn l65_a_backup_accepts_what_it_has_vouched_for() {
