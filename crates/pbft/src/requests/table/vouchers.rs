@@ -215,10 +215,12 @@ mod tests {
     #[test]
     fn l65_what_is_asked_for_is_bounded() {
         let mut vouchers = Vouchers::new(Cluster::tolerating(1).unwrap(), ReplicaId(0), 1_000);
-        let of = |lane: u16| Digest([u8::try_from(lane).unwrap(); 32]);
+        let of = |lane: u16, principal: u64| {
+            Digest([u8::try_from(lane).unwrap() + if principal == 80_000 { 100 } else { 0 }; 32])
+        };
         for principal in [70_000, 80_000] {
             for lane in 0..100 {
-                let (client, request) = (ClientId::new(principal, lane), (Timestamp(1), of(lane)));
+                let (client, request) = (ClientId::new(principal, lane), (Timestamp(1), of(lane, principal)));
                 vouchers.note(client, request, ReplicaId(1));
                 assert!(!vouchers.want(client, request));
                 vouchers.note(client, request, ReplicaId(2));
@@ -226,12 +228,27 @@ mod tests {
             }
         }
         let some: Vec<Digest> = vouchers.wanted(64).copied().collect();
-        assert_eq!(some, [0..64, 0..64].into_iter().flatten().map(of).collect::<Vec<_>>());
+        let first = |principal| (0..64).map(move |lane| of(lane, principal));
+        assert_eq!(some, first(70_000).chain(first(80_000)).collect::<Vec<_>>());
         for lane in 0..100 {
             vouchers.note(ClientId::new(70_000, lane), (Timestamp(2), Digest([255; 32])), ReplicaId(2));
         }
         assert_eq!(vouchers.wanted(64).count(), 64);
-        assert!(vouchers.have_vouched(&of(0)), "the others have vouched for it all the same");
+        assert!(vouchers.have_vouched(&of(0, 70_000)), "the others have vouched for it all the same");
+    }
+
+    /// AU-6: not more requests are wanted than there may be lanes.
+    #[test]
+    fn what_is_wanted_is_bounded() {
+        let mut vouchers = vouchers();
+        for lane in 0..100 {
+            let (client, request) = (ClientId::new(70_000, lane), (Timestamp(1), Digest([1; 32])));
+            for by in [1, 2] {
+                vouchers.note(client, request, ReplicaId(by));
+            }
+            assert!(vouchers.want(client, request));
+            assert!(vouchers.wanted.len() <= 2);
+        }
     }
 
     /// AU-6, L65: what this replica has vouched for is authentic, also when its client has moved on. It counts for nothing
@@ -240,7 +257,8 @@ mod tests {
     fn l65_what_was_vouched_for_is_remembered() {
         let mut vouchers = vouchers();
         let of = |t: u64| (Timestamp(t), Digest(core::array::from_fn(|i| t.to_le_bytes()[i % 8])));
-        for t in 0..=u64::try_from(RECENT_MAX).unwrap() {
+        let recent = u64::try_from(RECENT_MAX).unwrap();
+        for t in 0..=recent {
             vouchers.note(LANE, of(t), ReplicaId(0));
         }
         assert!(vouchers.have_vouched(&of(1).1));
@@ -249,6 +267,11 @@ mod tests {
         assert!(!vouchers.has_enough(LANE, &of(7).1), "this one and another");
         vouchers.note(LANE, of(u64::MAX), ReplicaId(1));
         assert!(!vouchers.have_vouched(&of(u64::MAX).1), "a single other one");
+        for t in recent..3 * recent {
+            vouchers.note(LANE, of(t), ReplicaId(0));
+        }
+        assert!(!vouchers.have_vouched(&of(1).1), "the oldest are dropped");
+        assert!(vouchers.have_vouched(&of(2 * recent).1));
         assert!(vouchers.recent.len() + vouchers.earlier.len() <= 2 * RECENT_MAX);
     }
 }
