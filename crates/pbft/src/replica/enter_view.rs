@@ -186,7 +186,11 @@ impl Replica {
                 self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
-        self.clients.drop_doubtful(self.config.request_auth, now.mono_ns);
+        // REQ-ACKs bring back what this replica cannot check (AU-6, L131).
+        for (client, request) in self.clients.doubtful(self.config.request_auth, now.mono_ns) {
+            self.clients.take_pending(client);
+            self.clients.want(client, request);
+        }
         self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
         let mut taken_over: Vec<(Digest, SeqNum)> = self

@@ -74,11 +74,13 @@ impl Replica {
             if held == (request.timestamp, request.digest) {
                 return self.on_known_request(now, request, out);
             }
-            if request.timestamp <= held.0 && !self.clients.drop_in_vain(request.client, self.exec.executed())
-            {
-                let is_older = request.timestamp < held.0;
-                // CL-4, SR-5: the first one stays.
-                return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
+            if request.timestamp <= held.0 {
+                if !self.clients.waits_in_vain(request.client, self.exec.executed()) {
+                    let is_older = request.timestamp < held.0;
+                    // CL-4, SR-5: the first one stays.
+                    return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
+                }
+                self.clients.take_pending(request.client);
             }
         }
         if signature_first {
@@ -159,7 +161,9 @@ impl Replica {
                 return out.reject(Reject::BadSignature);
             }
             let (last, drop) = (self.exec.executed(), |other| self.bodies.drop_older(other));
-            self.clients.drop_in_vain(body.client, last);
+            if self.clients.waits_in_vain(body.client, last) {
+                self.clients.take_pending(body.client);
+            }
             let Some(client) = self.clients.entry_in_turn(body.client, last, drop) else { return };
             let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
@@ -287,7 +291,9 @@ impl Replica {
             return out.reject(Reject::OldTimestamp);
         }
         let set = self.clients.note_voucher(m.client, (m.timestamp, m.digest), from);
-        self.clients.drop_in_vain(m.client, last);
+        if self.clients.waits_in_vain(m.client, last) {
+            self.clients.take_pending(m.client);
+        }
         let pending = self.clients.get(m.client).and_then(Client::pending);
         let Some(pending) = pending.filter(|p| p.request().digest == m.digest) else {
             let is_new = pending.is_none_or(|p| p.request().timestamp < m.timestamp);

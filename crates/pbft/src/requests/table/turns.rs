@@ -117,29 +117,19 @@ impl RequestTable {
         }
     }
 
-    /// Drops the waiting request of a lane if it cannot be checked here, is in no proposal above `last`, and not enough
-    /// others vouch for it any more: it would keep others of the lane out. Says whether it was dropped.
-    pub(crate) fn drop_in_vain(&mut self, client: ClientId, last: SeqNum) -> bool {
+    /// Says whether the waiting request of a lane cannot be checked here, is in no proposal above `last`, and not enough others
+    /// vouch for it any more: it would keep others of the lane out.
+    pub(crate) fn waits_in_vain(&self, client: ClientId, last: SeqNum) -> bool {
         let pending = self.get(client).and_then(Client::pending).filter(|p| p.is_unchecked());
-        let in_vain = pending
-            .is_some_and(|p| !p.is_proposed(last) && !self.vouchers.has_enough(client, &p.request().digest));
-        if in_vain {
-            self.take_pending(client);
-        }
-        in_vain
+        pending
+            .is_some_and(|p| !p.is_proposed(last) && !self.vouchers.has_enough(client, &p.request().digest))
     }
 
-    /// A view begins: drops what waits and is not signed, if it cannot be checked here or its client has to sign. It is
-    /// wanted again where enough others vouch for it (AU-6).
-    pub(crate) fn drop_doubtful(&mut self, mode: RequestAuth, now: u64) {
+    /// Returns what waits and is not signed, if it cannot be checked here or its client has to sign.
+    pub(crate) fn doubtful(&self, mode: RequestAuth, now: u64) -> Vec<(ClientId, (Timestamp, Digest))> {
         let unsigned = self.pending().filter(|(_, p)| p.request().proof != Proof::Signed);
         let doubtful = unsigned.filter(|(id, p)| p.is_unchecked() || self.must_sign(*id, mode, now));
-        let doubtful: Vec<_> =
-            doubtful.map(|(id, p)| (id, (p.request().timestamp, p.request().digest))).collect();
-        for (client, request) in doubtful {
-            self.take_pending(client);
-            self.want(client, request);
-        }
+        doubtful.map(|(id, p)| (id, (p.request().timestamp, p.request().digest))).collect()
     }
 
     /// Returns the vouchers for requests.
