@@ -159,6 +159,7 @@ pub(crate) struct Demo {
 impl Demo {
     pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
         let [_, b, c, d] = std::process::id().to_be_bytes();
         // A loopback address that other programs are unlikely to use.
         let own = IpAddr::V4(Ipv4Addr::new(127, 64 | (b & 63), c, d.clamp(1, 254)));
@@ -177,13 +178,14 @@ impl Demo {
             Ok(story.tell(&mut *usage))
         });
         stop_all(&mut up, &data);
-        let mut wrong = told?;
-        if let Some(each) = self.plot.row.check.filter(|_| wrong.is_none() && !stop.load(Ordering::Relaxed)) {
-            wrong = check(&data, each);
-        }
         if stop.load(Ordering::Relaxed) {
+            self.clean(&dir);
             out::line("stopped before the end");
             return Ok(ExitCode::FAILURE);
+        }
+        let mut wrong = told?;
+        if let Some(each) = self.plot.row.check.filter(|_| wrong.is_none()) {
+            wrong = check(&data, each);
         }
         if let Some(wrong) = wrong {
             return Err(Failure::new(Code::Demo, wrong)
@@ -191,10 +193,15 @@ impl Demo {
                 .next("the directory is kept: read the log of each replica, replica.log"));
         }
         out::line(format!("nothing was lost.   {:.1} s", begin.elapsed().as_secs_f64()));
-        if self.dir.is_none() {
-            let _ = fs::remove_dir_all(&dir);
-        }
+        self.clean(&dir);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Removes the directory, if it is a temporary one.
+    fn clean(&self, dir: &Path) {
+        if self.dir.is_none() {
+            let _ = fs::remove_dir_all(dir);
+        }
     }
 
     /// Creates the directory, or empties the one of an earlier demo.
@@ -311,6 +318,10 @@ impl Story<'_> {
             }
             let begin = Instant::now();
             let seen = step();
+            if self.stop.load(Ordering::Relaxed) {
+                // It may have failed because of that.
+                return;
+            }
             let (verdict, seen) = match &seen {
                 Ok(seen) => ("ok    ", seen),
                 Err(why) => ("FAILED", why),

@@ -61,7 +61,10 @@ impl Kv {
         let (mut output, mut answered, mut silent, mut failed) =
             (std::io::stdout().lock(), false, false, false);
         for line in std::io::stdin().lock().split(b'\n') {
-            let Ok(line) = line else { break };
+            let line = line.map_err(|error| {
+                let what = format!("standard input cannot be read: {error}");
+                Failure::new(Code::Unreadable, what).next("repeat the operations without an answer")
+            })?;
             let (reply, is_answer) = answer(&caller, &line);
             answered |= is_answer;
             silent |= !is_answer;

@@ -11,8 +11,10 @@
 //! A process id is valid only if that process was started with this directory: the system reuses ids.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +22,11 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorate_node::error::NodeErrorKind;
+use quorate_node::init::Made;
 use quorate_node::members::Members;
+use quorate_node::place::lock_file;
+use quorate_node::ports::{Port, holder};
 use quorate_node::settings::{ServiceName, Settings};
 use quorate_pbft::config::Durability;
 use quorate_wire::{Principal, ReplicaId};
@@ -115,10 +121,10 @@ impl Local {
 
     /// Holds the lock of a running `up`.
     pub(crate) fn hold(&self) -> Result<Flock<File>, Failure> {
-        let path = self.dir.join("up.lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(|error| unwritable(&path, &error))?;
-        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        lock_file(&self.dir.join("up.lock")).map_err(|trouble| {
+            if trouble.kind != NodeErrorKind::InUse {
+                return Failure::from(trouble);
+            }
             Failure::new(Code::InUse, "another process runs this")
                 .at(self.dir.display().to_string())
                 .next("stop it first, or choose another directory with --dir")
@@ -194,6 +200,22 @@ impl Local {
 
     /// Starts a node with this subcommand and arguments; its standard error goes to its log file.
     pub(crate) fn start(&self, name: &str, command: &str, arguments: &[String]) -> Result<Child, Failure> {
+        self.spawn(name, self.command(name, command, arguments)?)
+    }
+
+    /// The same, for a node that runs longer than this command: Ctrl-C in the terminal ends the command only.
+    pub(crate) fn start_apart(
+        &self,
+        name: &str,
+        command: &str,
+        arguments: &[String],
+    ) -> Result<Child, Failure> {
+        let mut command = self.command(name, command, arguments)?;
+        command.process_group(0);
+        self.spawn(name, command)
+    }
+
+    fn command(&self, name: &str, command: &str, arguments: &[String]) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(Code::Unreadable, format!("this program's own file cannot be found: {error}"))
         })?;
@@ -204,16 +226,19 @@ impl Local {
         };
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let file = file.map_err(|error| unwritable(&path, &error))?;
-        let child = log::readable(&mut Command::new(program))
+        let mut process = Command::new(program);
+        log::readable(&mut process)
             .args(command.split(' '))
             .arg("--dir")
             .arg(self.node(name))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(file)
-            .spawn();
-        let mut child = child
+            .args(arguments);
+        process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        Ok(process)
+    }
+
+    fn spawn(&self, name: &str, mut command: Command) -> Result<Child, Failure> {
+        let mut child = command
+            .spawn()
             .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
         let noted = self.write(name, "pid", &child.id().to_string());
         if noted.is_err() {
@@ -360,6 +385,47 @@ fn holds(stat: &str) -> bool {
     let is_zombie = words.next().is_none_or(|state| matches!(state, "Z" | "X"));
     let threads = words.nth(16).and_then(|word| word.parse().ok()).unwrap_or(0);
     !is_zombie || threads > 1
+}
+
+/// Checks that the ports of a new cluster are free, before anything is created. `command` creates it.
+pub(crate) fn check_new(new: &Made, command: &str) -> Result<(), Failure> {
+    let Some(first) = new.replicas.first() else { return Ok(()) };
+    let other = SocketAddr::new(first.ip(), first.port().saturating_add(100));
+    let mut all = new.replicas.iter().chain(&new.clients);
+    all.try_for_each(|address| {
+        let next = format!("{command} --host {other}      or stop the other process");
+        check_free(&[Port::Udp, Port::Tcp], *address, "--host", next)
+    })
+}
+
+/// Checks that ports are free.
+pub(crate) fn check_free(
+    ports: &[Port],
+    address: SocketAddr,
+    place: &str,
+    next: String,
+) -> Result<(), Failure> {
+    let bind = |port: &Port| match port {
+        Port::Udp => UdpSocket::bind(address).map(drop).map_err(|error| (*port, error)),
+        Port::Tcp => TcpListener::bind(address).map(drop).map_err(|error| (*port, error)),
+    };
+    ports.iter().try_for_each(bind).map_err(|(port, error)| {
+        let (code, what) = match error.kind() {
+            ErrorKind::AddrInUse => {
+                let who = holder(port, address).map_or(String::new(), |who| format!(" by {who}"));
+                (Code::Taken, format!("port {} is taken{who}", address.port()))
+            }
+            ErrorKind::AddrNotAvailable => {
+                return Failure::new(
+                    Code::Rule,
+                    format!("{} is not an address of this machine", address.ip()),
+                )
+                .at(format!("{place}, {address}"));
+            }
+            _ => (Code::Network, format!("cannot listen: {error}")),
+        };
+        Failure::new(code, what).at(format!("{place}, {address}")).next(next)
+    })
 }
 
 /// A file cannot be written.

@@ -25,6 +25,7 @@ mod status;
 mod up;
 mod values;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -132,7 +133,8 @@ fn main() -> ExitCode {
         Err(error) => Err(usage(&error)),
     };
     outcome.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+        // Standard error may have no reader, either.
+        let _ = writeln!(std::io::stderr(), "{failure}");
         ExitCode::from(failure.code.status())
     })
 }

@@ -1,10 +1,14 @@
 //! `quorate mount`: the file system through FUSE.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::time::Duration;
+use std::process::{Child, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use nix::errno::Errno;
 use quorate_mount::{MountError, MountOptions};
 use quorate_node::files::{FilesError, Machine};
 use quorate_node::settings::ServiceName;
@@ -14,7 +18,7 @@ use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
 use crate::fs::{own_user, since_1970};
 use crate::node::open_client;
-use crate::{out, values};
+use crate::{log, out, values};
 
 /// Maximum number of calls in progress.
 const LANES: u16 = 64;
@@ -22,7 +26,7 @@ const LANES: u16 = 64;
 /// Mount the file system through FUSE
 ///
 /// Needs neither root nor a gateway: this process is a client of the cluster. The process stays in the foreground.
-/// Ctrl-C or SIGTERM unmounts the file system.
+/// Ctrl-C, SIGTERM or closing the terminal unmounts the file system.
 ///
 ///   - With durability "sync", data is durable when `write` returns.
 ///   - Changes by other clients become visible within a second.
@@ -70,6 +74,8 @@ pub(crate) struct Mount {
 impl Mount {
     pub(crate) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
+        log::to_stderr();
         quorate_mount::check(&self.on).map_err(|error| self.failed(&error))?;
         let options = caller::CallerOptions { lanes: LANES, deadline: self.wait };
         let node = open_client(&self.dir, ServiceName::FS)?;
@@ -104,10 +110,40 @@ impl Mount {
     }
 }
 
+/// Returns the device that a directory is on. None: it does not answer.
+pub(crate) fn device(dir: &Path) -> Option<u64> {
+    fs::metadata(dir).ok().map(|found| found.dev())
+}
+
+/// Waits until the process `mount` has mounted on a directory that was on the device `before`, or until `stop`. Returns
+/// false if it does not do so.
+pub(crate) fn wait(
+    on: &Path,
+    before: Option<u64>,
+    mount: &mut Child,
+    stop: &AtomicBool,
+    patience: Duration,
+) -> bool {
+    let end = Instant::now() + patience;
+    while device(on).is_none_or(|now| Some(now) == before) && !stop.load(Ordering::Relaxed) {
+        if matches!(mount.try_wait(), Ok(Some(_))) || Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
 /// Describes why this machine cannot mount on the directory that `flag` names.
 pub(crate) fn failed(error: &MountError, on: &Path, flag: &str) -> Failure {
     let on = on.display();
     let (code, place, next) = match error {
+        MountError::NoDirectory(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
+            let what = "the process of an earlier mount has ended, but its mount is still there";
+            return Failure::new(Code::NoFuse, what)
+                .at(format!("{flag} {on}"))
+                .next(format!("fusermount3 -u {on}"));
+        }
         MountError::NoDirectory(_) => (Code::Unreadable, format!("{flag} {on}"), format!("mkdir -p {on}")),
         MountError::NoDevice => {
             let next = "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN. Without FUSE: quorate fs";
@@ -128,4 +164,18 @@ pub(crate) fn failed(error: &MountError, on: &Path, flag: &str) -> Failure {
         }
     };
     Failure::new(code, error.to_string()).at(place).next(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_without_its_process_is_to_be_removed() {
+        let dead = MountError::NoDirectory(std::io::Error::from(Errno::ENOTCONN));
+        let said = failed(&dead, Path::new("/mnt/q"), "DIR").to_string();
+        assert!(said.contains("fusermount3 -u /mnt/q") && !said.contains("mkdir"), "{said}");
+        let missing = MountError::NoDirectory(std::io::Error::from(Errno::ENOENT));
+        assert!(failed(&missing, Path::new("/mnt/q"), "DIR").to_string().contains("mkdir -p /mnt/q"));
+    }
 }

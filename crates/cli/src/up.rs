@@ -1,6 +1,6 @@
 //! `quorate up` and `quorate down`: a complete cluster on this machine.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use nix::sys::signal::{Signal, kill};
 use quorate_gateways::{GATEWAYS, GatewayRow, page};
+use quorate_node::error::NodeErrorKind;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Watch, text};
-use quorate_node::ports::{Port, holder};
+use quorate_node::place::lock_file;
+use quorate_node::ports::Port;
 use quorate_node::services::ServiceName;
 use quorate_node::{ClientNode, descriptors, signals};
 
@@ -22,9 +24,9 @@ use crate::code::Code;
 use crate::demo::{self, Counts, Demo};
 use crate::fail::{CommandResult, Failure};
 use crate::gateway::Addresses;
-use crate::local::{Local, unwritable};
+use crate::local::{Local, check_free, check_new, unwritable};
 use crate::node::{Durability, tolerates};
-use crate::{out, values};
+use crate::{mount, out, values};
 
 /// The service of a new cluster.
 const USUAL: ServiceName = ServiceName::FS;
@@ -34,6 +36,8 @@ const CLIENTS: usize = 5;
 const WATCH: &str = "client-1";
 /// The client that mounts: the default of `quorate mount`.
 const MOUNT: &str = "client-4";
+/// A client for commands that the user types.
+const OTHER: &str = "client-3";
 /// How long a cluster may take until it responds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What `up` and `down` print about a cluster without durable state.
@@ -44,7 +48,8 @@ const STATUS_FLAG: &str = "quorate up --status";
 /// Start a cluster and a gateway on this machine
 ///
 /// Starts replicas and a gateway, each as a process, and shows the status of the cluster. Ctrl-C stops all processes.
-/// The next `quorate up` continues with the same data, unless the durability is "memory".
+/// So does closing the terminal, unless `up` runs under `nohup`. The next `quorate up` continues with the same data,
+/// unless the durability is "memory".
 ///
 /// There are 3f + 1 replicas, of which up to f may be Byzantine: four replicas for f = 1.
 ///
@@ -116,19 +121,10 @@ struct Started {
 impl Started {
     /// Checks that the gateway's port is free.
     fn check(&self) -> Result<(), Failure> {
-        let (protocol, name, address) = (self.row.protocol, self.row.name, self.address);
-        TcpListener::bind(address).map(drop).map_err(|error| {
-            let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
-            let (code, what) = if error.kind() == std::io::ErrorKind::AddrInUse {
-                let who = holder(Port::Tcp, address).map_or(String::new(), |who| format!(" by {who}"));
-                (Code::Taken, format!("port {} is taken{who}", address.port()))
-            } else {
-                (Code::Network, format!("cannot listen: {error}"))
-            };
-            Failure::new(code, what)
-                .at(format!("{protocol} gateway, {address}"))
-                .next(format!("quorate up --{name} {other}      or stop the other process"))
-        })
+        let (name, address) = (self.row.name, self.address);
+        let other = SocketAddr::new(address.ip(), address.port().saturating_add(1));
+        let next = format!("quorate up --{name} {other}      or stop the other process");
+        check_free(&[Port::Tcp], address, &format!("{} gateway", self.row.protocol), next)
     }
 }
 
@@ -159,6 +155,7 @@ impl Up {
             return Demo { dir: self.dir.clone(), door: chosen.map(|(_, at)| at), plot }.run();
         }
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
         descriptors::raise();
         let begin = Instant::now();
         let mut page = None;
@@ -215,7 +212,7 @@ impl Up {
             let what = format!("the service {} is not a file system", service.name());
             return Err(Failure::new(Code::Rule, what).at(format!("--mount {}", dir.display())));
         }
-        quorate_mount::check(dir).map_err(|error| crate::mount::failed(&error, dir, "--mount"))
+        quorate_mount::check(dir).map_err(|error| mount::failed(&error, dir, "--mount"))
     }
 
     fn make(&self) -> Result<(), Failure> {
@@ -229,6 +226,7 @@ impl Up {
         let local = cluster.service.row().filter(|_| self.gateways.of(cluster.service).iter().all(is_local));
         let local = local.map_or(&[][..], |row| row.local);
         cluster.chosen.extend(local.iter().map(|(key, value)| (*key, (*value).to_owned())));
+        check_new(&cluster.addresses()?, "quorate up")?;
         cluster.make(self.dir())?;
         Ok(())
     }
@@ -331,7 +329,14 @@ impl Up {
         }
         if let Some(on) = &self.mount {
             let on = fs::canonicalize(on).unwrap_or_else(|_| on.clone());
+            let before = mount::device(&on);
             nodes.push((MOUNT.to_owned(), local.start(MOUNT, "mount", &[on.display().to_string()])?));
+            let Some((_, child)) = nodes.last_mut() else { unreachable!("it was just added") };
+            if !mount::wait(&on, before, child, stop, PATIENCE) {
+                return Err(Failure::new(Code::NoFuse, "the file system cannot be mounted")
+                    .at(local.node(MOUNT).join("mount.log").display().to_string())
+                    .next(local.last_lines(MOUNT, "mount.log", 4)));
+            }
         }
         self.introduce(local, is_new, begin, &gateways);
         let watch = Watch::new(observer);
@@ -354,15 +359,14 @@ impl Up {
         ));
         for (index, Started { row, address, .. }) in gateways.iter().enumerate() {
             if let Some(warning) = row.warning(*address) {
-                eprintln!("{warning}");
+                let _ = writeln!(std::io::stderr(), "{warning}");
             }
             let usage = (row.usage)(*address);
             out::line(format!("  gateway   {}  {address}     {}", row.protocol, usage.command));
+            let as_client =
+                |name, text: &str| text.replace("CLIENT", &self.dir().join(name).to_string_lossy());
             for note in row.notes {
-                out::line(format!(
-                    "            {}",
-                    note.replace("CLIENT", &self.dir().join(MOUNT).display().to_string())
-                ));
+                out::line(format!("            {}", as_client(MOUNT, note)));
             }
             if index + 1 < gateways.len() {
                 continue;
@@ -375,7 +379,8 @@ impl Up {
                 "  trust     its users trust the gateway: run one on each machine that uses the cluster",
             );
             out::line("");
-            out::line(format!("next:  {}        inject a fault:  quorate fault kill primary", usage.first));
+            let first = as_client(OTHER, &usage.first);
+            out::line(format!("next:  {first}        inject a fault:  quorate fault kill primary"));
         }
     }
 }
@@ -387,8 +392,7 @@ fn look_after(watch: &Watch, stop: &AtomicBool) {
     crate::status::follow(watch, stop, |seen| {
         let line = text::line(&seen.picture, seen.rate);
         if terminal {
-            print!("\r\x1b[K{line}");
-            let _ = std::io::stdout().flush();
+            out::part(format_args!("\r\x1b[K{line}"));
             return;
         }
         let picture = &seen.picture;
@@ -417,9 +421,10 @@ fn stop_all(local: &Local) {
 /// Checks that no other `quorate up` uses the directory, and writes this one's process id there.
 fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
     let path = dir.join("up.lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-    let file = file.map_err(|error| unwritable(&path, &error))?;
-    let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    let mut lock = lock_file(&path).map_err(|trouble| {
+        if trouble.kind != NodeErrorKind::InUse {
+            return Failure::from(trouble);
+        }
         Failure::new(Code::InUse, "another `quorate up` runs in this directory")
             .at(dir.display().to_string())
             .next(format!("quorate down --dir {}", dir.display()))
@@ -432,6 +437,14 @@ fn lock(dir: &Path) -> Result<Flock<fs::File>, Failure> {
 impl Down {
     pub(crate) fn run(&self) -> CommandResult {
         let local = Local::made(&self.dir)?;
+        if local.replicas().is_empty() {
+            return Err(Failure::new(
+                Code::Rule,
+                "there are no replicas: this is not a cluster of `quorate up`",
+            )
+            .at(self.dir.display().to_string())
+            .next("Ctrl-C stops `quorate quorum up`"));
+        }
         let after = if local.keeps()? { "`quorate up` continues with its data" } else { FORGOTTEN };
         let lock = local.dir().join("up.lock");
         let (mut asked, end) = (None, Instant::now() + PATIENCE);

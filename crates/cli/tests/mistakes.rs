@@ -1,10 +1,11 @@
 //! Mistakes, which are half of the first five minutes: one clear error each, with a code, and nothing damaged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[path = "mistakes/disk.rs"]
 mod disk;
@@ -239,6 +240,19 @@ fn what_cannot_be_made_or_meant() {
         assert!(text.starts_with(says) && text.matches("error Q").count() == 1, "{arguments:?}: {text}");
         assert!(output.stdout.is_empty() && !dir.path().join("c").exists(), "{arguments:?}");
     }
+}
+
+/// Operations that cannot be read are not passed over.
+#[test]
+fn an_input_that_cannot_be_read() {
+    let dir = Dir::new("no-input");
+    let client = cluster(&dir).with_file_name("client-0");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.args(["kv", "--dir"]).arg(client).stdin(File::open(dir.path()).unwrap());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{text}");
+    assert!(text.starts_with("error Q017: standard input cannot be read: "), "{text}");
 }
 
 /// What a simulation is told in a wrong way is refused with the key, the value and the rule, before anything

@@ -201,6 +201,12 @@ fn machines_can_read_it_and_nobody_can_hang_it() {
         told.push_str(&String::from_utf8_lossy(&buffer[..len]));
     }
     assert!(told.contains("text/event-stream") && told.contains("id: "), "{told}");
+    // A counter that fell to 0 would look like a restart.
+    let metrics = page.wait_for("/metrics", |reply| reply.contains("quorate_replica_up{replica=\"1\"} 0"));
+    for (name, replica, is) in [("requests", 0, true), ("requests", 1, false), ("rejected", 1, false)] {
+        let counter = format!("quorate_{name}_total{{replica=\"{replica}\"");
+        assert_eq!(metrics.contains(&counter), is, "{counter}: {metrics}");
+    }
     // Without a quorum it is not ready, and says so at once.
     page.cluster.kill(2);
     page.wait_for("/readyz", |reply| reply.starts_with("HTTP/1.1 503"));

@@ -62,7 +62,7 @@ pub struct OptionRow {
 pub struct Usage {
     /// The command that uses it.
     pub command: String,
-    /// The first command to try.
+    /// The first command to try. `CLIENT` stands for the directory of a client that no other program uses.
     pub first: String,
 }
 

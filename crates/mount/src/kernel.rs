@@ -246,12 +246,14 @@ impl Filesystem for Kernel {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // Before the check: a file that is removed in between gets a hidden name.
+        self.work.table.opened(ino.0);
         match self.open_for(req, ino, flags) {
-            Ok(open) => {
-                self.work.table.opened(ino.0);
-                reply.opened(open, FopenFlags::empty());
+            Ok(open) => reply.opened(open, FopenFlags::empty()),
+            Err(errno) => {
+                self.work.close(ino.0);
+                reply.error(errno);
             }
-            Err(errno) => reply.error(errno),
         }
     }
 

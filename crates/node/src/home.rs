@@ -6,7 +6,7 @@ mod hex;
 pub mod identity;
 pub mod init;
 pub mod members;
-pub(crate) mod place;
+pub mod place;
 pub(crate) mod secret;
 pub mod settings;
 pub mod timestamps;

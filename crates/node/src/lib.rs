@@ -9,7 +9,7 @@
 //! | a replica's durable state | [`storage`] |
 //! | `node.toml`, `cluster.toml`, key files; creating a cluster | [`settings`], [`members`], [`init`] |
 //! | the built-in services | [`services`] |
-//! | examining a directory without changing it; which process holds a port | [`examine`], [`ports`] |
+//! | examining a directory without changing it; locking a file in it; which process holds a port | [`examine`], [`place`], [`ports`] |
 //! | a node of another protocol than agreement, from its directory | [`member`] |
 //! | adding and removing clients of a running cluster | [`enlist`] |
 //! | errors for the operator; signals to stop | [`error`], [`signals`] |
@@ -39,7 +39,7 @@ pub mod storage;
 #[cfg(test)]
 mod testing;
 
-pub use home::{examine, fsck, identity, init, members, settings, timestamps};
+pub use home::{examine, fsck, identity, init, members, place, settings, timestamps};
 pub use net::{crowd, descriptors, idle, names, other_end, ports, socket, wake};
 pub use run::{
     caller, client, client_node, clock, enlist, key_times, member, memory, replica, signals, supervise,

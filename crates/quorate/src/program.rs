@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use quorate_node::caller::CallerOptions;
 use quorate_node::init::{Host, NewCluster};
 use quorate_node::observe::{Observer, Verdict, json, text};
+use quorate_node::place::lock_file;
 use quorate_node::settings::ServiceName;
 use quorate_node::{Caller, NodeError, ReplicaNode, signals};
 use tracing_subscriber::filter::LevelFilter;
@@ -297,6 +298,8 @@ impl Up {
         if is_new {
             own(self.f.unwrap_or(1)).make(&self.dir).map_err(|trouble| wrong(&trouble))?;
         }
+        // Replicas that another `up` runs would answer, while those started here end.
+        let _lock = lock_file(&self.dir.join("up.lock")).map_err(|trouble| wrong(&trouble))?;
         let replicas = replicas(&self.dir);
         let (n, f) = (replicas.len(), self.tolerates(replicas.len())?);
         if is_new {
@@ -372,6 +375,7 @@ fn answers(client: &Path, children: &mut Children, stop: &AtomicBool) -> Program
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Map, Service};
 
     /// All replicas of a cluster are started, whatever `--f` says, and nothing is said about it that is not so.
     #[test]
@@ -388,5 +392,36 @@ mod tests {
         let up = |f| Up { dir: dir.clone(), f };
         assert_eq!((up(None).tolerates(n), up(Some(2)).tolerates(n)), (Ok(2), Ok(2)));
         assert!(up(Some(1)).tolerates(n).is_err() && up(Some(2)).tolerates(4).is_err());
+    }
+
+    #[derive(crate::State)]
+    struct Nothing<'a> {
+        none: Map<'a, String, u64>,
+    }
+
+    #[derive(Debug, crate::Operation)]
+    enum Ask {
+        Size,
+    }
+
+    impl Service for Nothing<'_> {
+        type Operation = Ask;
+        type Reply = bool;
+
+        fn execute(&mut self, _op: &Ask, _call: &crate::Call) -> bool {
+            self.none.is_empty()
+        }
+    }
+
+    /// A second `up` of a directory does not take the replicas of the first one for its own.
+    #[test]
+    fn a_second_up_of_a_directory_is_refused() {
+        let dir = std::env::temp_dir().join(format!("quorate-test-second-up-{}", std::process::id()));
+        fs::create_dir_all(dir.join("replica-0")).unwrap();
+        let first = lock_file(&dir.join("up.lock")).unwrap();
+        let (status, said) = Up { dir: dir.clone(), f: None }.run::<Nothing<'static>>("nothing").unwrap_err();
+        assert!(status == 2 && said.contains("another process uses this directory"), "{said}");
+        drop(first);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,14 +1,12 @@
 //! The values in operations, replies and state. Each has exactly one encoding, so there are no floats and no unordered
 //! maps.
 
-use std::cell::Cell;
+mod level;
 
 pub use serde_json::Value as Json;
 use serde_json::{Map, json};
 
-/// How deeply lists and derived types may be nested in each other. Code that walks through a value is recursive, so a
-/// deeper one could overflow the stack of every replica.
-pub const DEPTH_MAX: u32 = 128;
+pub use self::level::{DEPTH_MAX, Level};
 
 /// A value with exactly one encoding: equal values have equal bytes, and decoding reads all of its bytes or fails.
 /// Derived for structs and enums whose fields are values.
@@ -61,46 +59,6 @@ impl Dice {
     }
 }
 
-thread_local! {
-    /// The lists and derived types that are being encoded or decoded, one in the other.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Whether a value was encoded that is nested too deeply.
-    static TOO_DEEP: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A list or a derived type, while it is encoded or decoded. For the derives.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Level(());
-
-impl Level {
-    /// Begins to decode one. None: it is nested too deeply.
-    pub fn decode() -> Option<Self> {
-        let level = Self::enter();
-        (DEPTH.get() <= DEPTH_MAX).then_some(level)
-    }
-
-    /// Begins to encode one.
-    pub fn encode() -> Self {
-        let level = Self::enter();
-        if DEPTH.get() > DEPTH_MAX {
-            TOO_DEEP.set(true);
-        }
-        level
-    }
-
-    fn enter() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self(())
-    }
-}
-
-impl Drop for Level {
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
-}
-
 /// Decodes all of `bytes`.
 pub fn decode_all<T: Value>(mut bytes: &[u8]) -> Option<T> {
     let value = T::decode(&mut bytes)?;
@@ -116,9 +74,7 @@ pub fn encode<T: Value>(value: &T) -> Vec<u8> {
 
 /// Appends the encoding. Returns whether it can be decoded: the value is not nested too deeply.
 pub(crate) fn encode_within<T: Value>(value: &T, out: &mut Vec<u8>) -> bool {
-    TOO_DEEP.set(false);
-    value.encode(out);
-    !TOO_DEEP.get()
+    level::all_within(|| value.encode(out))
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
@@ -259,8 +215,7 @@ impl<T: Value> Value for Vec<T> {
         for _ in 0..len {
             let before = bytes.len();
             items.push(T::decode(bytes)?);
-            // Items without bytes could be as many as a length says.
-            if bytes.len() == before && len > 1 << 16 {
+            if bytes.len() == before && !Level::has_room_for_empty() {
                 return None;
             }
         }
@@ -496,5 +451,10 @@ mod tests {
         assert_eq!(decode_all::<Vec<u64>>(&[0xff; 4]), None);
         assert_eq!(decode_all::<Vec<()>>(&[0xff; 4]), None);
         assert_eq!(decode_all::<String>(&[0xff, 0xff, 0, 0, b'x']), None);
+        // Nor do many lengths, each of which would be allowed alone.
+        let lists = |count: u8| [&[count, 0, 0, 0][..], &[0xff, 0xff, 0, 0].repeat(count.into())].concat();
+        assert!(decode_all::<Vec<Vec<()>>>(&lists(1)).is_some());
+        assert_eq!(decode_all::<Vec<Vec<()>>>(&lists(2)), None);
+        assert!(decode_all::<Vec<Vec<()>>>(&lists(1)).is_some(), "each value is counted from the beginning");
     }
 }

@@ -7,14 +7,13 @@
 //!
 //! Keys, addresses and members are those of any cluster of `quorate init`.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use quorate_node::error::NodeErrorKind;
-use quorate_node::init::{Host, Made, NewCluster, client_dir, replica_dir};
+use quorate_node::init::{Host, Made, NewCluster, client_dir, draft_of, install, replica_dir, write_file};
 use quorate_node::members::{Members, client_name};
 use quorate_node::{NodeError, settings::ServiceName};
 use quorate_wire::ReplicaId;
@@ -70,38 +69,32 @@ impl NewRegister {
                 .next("choose another directory with --dir, or move this one away"));
         }
         let dir = &fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
-        let name = dir.file_name().map_or_else(|| "register".into(), std::ffi::OsStr::to_os_string);
-        let mut draft = OsString::from(".");
-        draft.push(name);
-        draft.push(".draft");
-        let draft = dir.with_file_name(draft);
-        let unwritable = |error: &std::io::Error| {
-            NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}")).in_file(dir)
-        };
-        if draft.exists() {
-            // Of an attempt that was interrupted: its keys were never used.
-            fs::remove_dir_all(&draft).map_err(|error| unwritable(&error))?;
+        let draft = draft_of(dir);
+        let made = self.base().make(&draft)?;
+        let changed = self.change(&draft, &made).and_then(|()| install(&draft, dir));
+        if changed.is_err() {
+            let _ = fs::remove_dir_all(&draft);
         }
+        changed.map(|()| made)
+    }
+
+    /// Returns the addresses that the nodes will have.
+    ///
+    /// # Errors
+    ///
+    /// Two nodes would have one address, or the numbers of hosts do not fit.
+    pub fn addresses(&self) -> Result<Made, NodeError> {
+        self.base().addresses()
+    }
+
+    /// Returns the cluster whose directories become those of the register.
+    fn base(&self) -> NewCluster {
         let hosts = match self.hosts.as_slice() {
             [] => vec![Host { ip: std::net::Ipv4Addr::LOCALHOST.into(), port: Some(PORT) }],
             [Host { ip, port }] => vec![Host { ip: *ip, port: port.or(Some(PORT)) }],
             each => each.to_vec(),
         };
-        let base = NewCluster {
-            hosts,
-            clients: self.clients,
-            service: ServiceName::OWN,
-            ..NewCluster::local(self.f)
-        };
-        let made = base.make(&draft)?;
-        let changed = self.change(&draft, &made).and_then(|()| {
-            let _ = fs::remove_dir(dir);
-            fs::rename(&draft, dir).map_err(|error| unwritable(&error))
-        });
-        if changed.is_err() {
-            let _ = fs::remove_dir_all(&draft);
-        }
-        changed.map(|()| made)
+        NewCluster { hosts, clients: self.clients, service: ServiceName::OWN, ..NewCluster::local(self.f) }
     }
 
     /// Makes a register of a cluster's directories.
@@ -138,11 +131,7 @@ impl NewRegister {
         for (name, text) in
             [("node.toml", node), ("cluster.toml", &members.text()), (FILE, &self.config.text())]
         {
-            let path = dir.join(name);
-            fs::write(&path, text).map_err(|error| {
-                NodeError::new(NodeErrorKind::Unwritable, format!("cannot be written: {error}"))
-                    .in_file(&path)
-            })?;
+            write_file(&dir.join(name), text)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Injects a fault into a replica, and reports what follows.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -154,8 +154,8 @@ impl<'a> Break<'a> {
             }
             if terminal {
                 let so_far = fetched.map_or_else(String::new, |moved| format!(", {}", said(&moved)));
-                print!("\r\x1b[K  rejoining, {:.1} s{so_far}", begin.elapsed().as_secs_f64());
-                let _ = std::io::stdout().flush();
+                let seconds = begin.elapsed().as_secs_f64();
+                out::part(format_args!("\r\x1b[K  rejoining, {seconds:.1} s{so_far}"));
             }
             match &probe {
                 Some(probe) => drop((0..16).map_while(|_| probe.next(GONE)).last()),
@@ -163,7 +163,7 @@ impl<'a> Break<'a> {
             }
         }
         if terminal {
-            print!("\r\x1b[K");
+            out::part("\r\x1b[K");
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl<'a> Break<'a> {
     fn start(&self, arguments: &[String], fault: Option<&str>, held: Flock<File>) -> Result<(), Failure> {
         let (local, name) = (self.local, self.name);
         let before = local.log_bytes(name);
-        let mut child = local.start(name, "replica", arguments)?;
+        let mut child = local.start_apart(name, "replica", arguments)?;
         local.set_fault(name, fault)?;
         drop(held);
         let (begin, patience) = (Instant::now(), GONE + local.reads_for(name));

@@ -111,8 +111,8 @@ pub(super) fn text(said: Said<'_>) -> String {
     }
     for (name, kind, help, of) in SAID {
         head(&mut out, name, kind, help);
-        for (server, state) in said.all() {
-            // A silent server has no figures; they are reported as 0.
+        // Of a silent server, gauges are 0, and counters are left out: one that falls to 0 looks like a restart.
+        for (server, state) in said.all().filter(|(_, state)| *kind != "counter" || state.is_some()) {
             let value = state.map_or(0.0, of);
             let _ = writeln!(out, "{name}{{server=\"{server}\"}} {value}");
         }

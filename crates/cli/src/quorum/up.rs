@@ -19,7 +19,7 @@ use super::real::{lie_of, new_register};
 use super::status::Seen;
 use crate::code::Code;
 use crate::fail::{CommandResult, Failure};
-use crate::local::{Local, unwritable};
+use crate::local::{Local, check_new, unwritable};
 use crate::node::Durability;
 use crate::out;
 
@@ -69,11 +69,13 @@ fn servers(local: &Local) -> Vec<String> {
 impl Up {
     pub(super) fn run(&self) -> CommandResult {
         let stop = signals::stop_flag()?;
+        out::stop_without_reader(&stop);
         let is_new = !self.dir.join("server-0").is_dir();
         if is_new {
             let protocol = protocol(self.protocol.unwrap_or(Name::MinimalF), self.variant)?;
             let mut register = new_register(protocol, self.f.unwrap_or(1), Durability::Sync);
             register.hosts = self.host.into_iter().collect();
+            check_new(&register.addresses()?, "quorate quorum up")?;
             register.make(&self.dir)?;
         } else if self.protocol.is_some() || self.f.is_some() || self.host.is_some() {
             let what = "the register already exists, and this setting cannot be changed";
@@ -266,7 +268,7 @@ impl Fault {
                 kill();
                 wipe()?;
                 local.set_fault(name, None)?;
-                local.start(name, SERVER, &[])?;
+                local.start_apart(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} lost its disk and was restarted: it fetches the values from the others"
                 ));
@@ -276,7 +278,7 @@ impl Fault {
                 lie_of(how)?;
                 local.stop(name);
                 local.set_fault(name, Some("lies"))?;
-                local.start(name, SERVER, &["--lie".to_owned(), how.to_owned()])?;
+                local.start_apart(name, SERVER, &["--lie".to_owned(), how.to_owned()])?;
                 out::line(format!(
                     "{name} lies from now on: {how}. Undo: quorate quorum fault heal {}",
                     self.server
@@ -290,7 +292,7 @@ impl Fault {
                     wipe()?;
                 }
                 local.set_fault(name, None)?;
-                local.start(name, SERVER, &[])?;
+                local.start_apart(name, SERVER, &[])?;
                 out::line(format!(
                     "{name} was restarted{}",
                     if lied { " without its disk: it fetches the values from the others" } else { "" }

@@ -39,6 +39,7 @@ fn nothing_is_made_on_a_full_or_read_only_disk() {
         ("size=40k", "$Q init --dir $D/m/c", "Q023", "No space left"),
         ("size=40k", "$Q up --dir $D/m/c --host $H --resp $H:6380", "Q023", "No space left"),
         ("ro", "$Q init --dir $D/m/c", "Q018", "Read-only file system"),
+        ("size=10m", "$Q init --dir $D/m", "Q018", "choose a new directory below it"),
         ("ro", "$Q up --dir $D/m/c --host $H --resp $H:6380", "Q018", "Read-only file system"),
     ] {
         let script = format!(

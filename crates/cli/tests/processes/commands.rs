@@ -1,13 +1,15 @@
 //! Commands on one cluster that follow each other in an unusual way, or run at the same time.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 
-use crate::support::{Cluster, Dir, own_address, quorate};
+use crate::support::{Cluster, Dir, Ended, own_address, quorate};
 use crate::up::Up;
 
 fn up(name: &str) -> Up {
@@ -20,7 +22,8 @@ fn process(up: &Up, replica: u16) -> i32 {
     fs::read_to_string(file).unwrap().trim().parse().unwrap()
 }
 
-/// A liar that is paused stays one: healing it restarts it. A replica that does not run cannot be paused.
+/// A liar that is paused stays one: healing it restarts it. Ctrl-C during `fault` does not reach what it has restarted. A
+/// replica that does not run cannot be paused.
 #[test]
 fn a_paused_liar_is_healed_of_the_lie() {
     let up = up("paused-liar");
@@ -30,7 +33,9 @@ fn a_paused_liar_is_healed_of_the_lie() {
     }
     let line = fs::read_to_string(format!("/proc/{}/cmdline", process(&up, 2))).unwrap();
     assert!(line.contains("replica-2") && !line.contains("--liar"), "{line:?}");
-    kill(Pid::from_raw(process(&up, 2)), Signal::SIGKILL).unwrap();
+    let healed = Pid::from_raw(process(&up, 2));
+    assert_eq!(getpgid(Some(healed)), Ok(healed), "it is in the group of a process that a terminal can stop");
+    kill(healed, Signal::SIGKILL).unwrap();
     while fs::read(format!("/proc/{}/cmdline", process(&up, 2))).is_ok_and(|line| !line.is_empty()) {}
     let (status, said) = up.fault(&["pause", "2"]);
     assert!(status == Some(2) && said.contains("r2 does not run"), "{said}");
@@ -53,6 +58,57 @@ fn of_two_faults_at_once_one_is_refused() {
     assert_eq!(ended[0].status.code(), Some(0), "{ended:?}");
     let said = String::from_utf8_lossy(&ended[1].stderr);
     assert!(ended[1].status.code() == Some(2) && said.contains("Q044"), "{ended:?}");
+    up.down();
+}
+
+/// `quorate up | head`: when nobody reads the output any more, `up` stops its replicas and ends.
+#[test]
+fn up_without_a_reader_stops_its_replicas() {
+    let (dir, door) = (Dir::new("no-reader"), SocketAddr::new(own_address(), 6380));
+    let (data, host) = (dir.join("data"), door.ip().to_string());
+    let (address, page) = (door.to_string(), SocketAddr::new(door.ip(), 9640).to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+    command.args(["up", "--service", "kv", "--dir", &data, "--host", &host, "--resp", &address]);
+    command.args(["--status", &page]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut up = Ended(command.spawn().unwrap());
+    let mut first = String::new();
+    BufReader::new(up.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("created "), "{first}");
+    // If `up` has printed all its lines already, this makes it print another one.
+    quorate(&["fault", "kill", "1", "--dir", &data]);
+    assert!(up.0.wait().unwrap().success());
+    let down = quorate(&["down", "--dir", &data]);
+    assert!(String::from_utf8_lossy(&down.stdout).contains("is not running"), "{down:?}");
+}
+
+/// A terminal that is closed stops `up` as Ctrl-C does, even if the shell sends the signal a second time. `nohup` keeps
+/// `up` from that.
+#[test]
+fn a_closed_terminal_stops_up() {
+    let (dir, door) = (Dir::new("hangup"), SocketAddr::new(own_address(), 6380));
+    let (data, host, address) = (dir.join("data"), door.ip().to_string(), door.to_string());
+    let page = SocketAddr::new(door.ip(), 9640).to_string();
+    let run = |dir, how: &[&str]| {
+        let mut command = Command::new(how[0]);
+        command.args(&how[1..]).arg(env!("CARGO_BIN_EXE_quorate")).args(["up", "--service", "kv", "--dir", &data]);
+        command.args(["--host", &host, "--resp", &address, "--status", &page]);
+        Up::run(dir, door, command)
+    };
+    let hang_up = || {
+        let process = fs::read_to_string(format!("{data}/up.lock")).unwrap().parse().unwrap();
+        kill(Pid::from_raw(process), Signal::SIGHUP).unwrap();
+    };
+    // Those who run this test may ignore the signal.
+    let up = run(dir, &["env", "--default-signal=HUP"]);
+    hang_up();
+    hang_up();
+    while !up.said().contains("stopped. all data") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let up = run(up.down(), &["nohup"]);
+    hang_up();
+    assert_eq!((up.redis("SET k one"), up.fault(&["kill", "1"]).0), ("+OK".to_owned(), Some(0)));
+    assert!(!up.said().contains("stopped"), "{}", up.said());
     up.down();
 }
 

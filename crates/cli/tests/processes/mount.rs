@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Cluster, PATIENCE, quorate};
+use crate::support::{Cluster, Dir, PATIENCE, own_address, quorate};
+use crate::up::Up;
 
 /// A mount, until this is dropped.
 pub(crate) struct Mount {
@@ -377,4 +379,17 @@ fn what_cannot_be_mounted_is_told() {
         assert!(!output.status.success() && says.contains(code), "{arguments:?}: {says}");
     }
     assert!(!is_mounted(Path::new(&on)));
+}
+
+/// `up --mount` says that the file system is mounted when it is.
+#[test]
+fn up_waits_until_it_has_mounted() {
+    let (dir, door) = (Dir::new("up-mounts"), SocketAddr::new(own_address(), 2049));
+    let on = dir.path().join("mnt");
+    fs::create_dir(&on).unwrap();
+    let up = Up::start_service(dir, ("fs", "--nfs"), door, &["--mount", on.to_str().unwrap()]);
+    assert!(up.said().contains("mounted") && is_mounted(&on), "{}", up.said());
+    fs::write(on.join("a"), "one").unwrap();
+    let _dir = up.down();
+    assert!(!is_mounted(&on));
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -203,6 +203,24 @@ fn a_busy_door_is_told_before_anything_is_made() {
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("Q003") && said.contains("--resp"), "{said}");
     assert!(!dir.path().join("data").exists());
+}
+
+/// Nor is anything made if a port of a replica, a server or a client is taken.
+#[test]
+fn a_busy_port_is_told_before_anything_is_made() {
+    let dir = Dir::new("busy-replica");
+    let (host, data) = (own_address(), dir.join("data"));
+    let _taken = [7002, 7412].map(|port| UdpSocket::bind((host, port)).unwrap());
+    let (address, at) = (host.to_string(), |port| SocketAddr::new(host, port).to_string());
+    let up = ["up", "--dir", &data, "--host", &address, "--nfs", &at(2049), "--status", &at(9640)];
+    let quorum = ["quorum", "up", "--dir", &data, "--host", &address];
+    for (arguments, other) in [(&up[..], 7100), (&quorum[..], 7500)] {
+        let ended = quorate(arguments);
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains("Q003") && said.contains(&format!("--host {}", at(other))), "{said}");
+        assert!(!dir.path().join("data").exists());
+    }
 }
 
 /// Replicas that keep nothing are not said to have kept it, and not started again to wait for each other.

@@ -11,7 +11,8 @@
 //! Everything is created in a temporary directory and then renamed, so that a failure leaves nothing half done.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -110,6 +111,19 @@ impl NewCluster {
         }
     }
 
+    /// Returns the addresses that the nodes will have.
+    ///
+    /// # Errors
+    ///
+    /// Two nodes would have one address, or the numbers of hosts do not fit.
+    pub fn addresses(&self) -> Result<Made, NodeError> {
+        let cluster = Cluster::tolerating(self.f)
+            .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
+        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster)?);
+        check_places(&replicas, &clients)?;
+        Ok(Made { replicas, clients })
+    }
+
     /// Creates the directories of all nodes under `dir`, which must be empty or not exist.
     ///
     /// # Errors
@@ -118,8 +132,7 @@ impl NewCluster {
     pub fn make(&self, dir: &Path) -> Result<Made, NodeError> {
         let cluster = Cluster::tolerating(self.f)
             .map_err(|error| NodeError::new(NodeErrorKind::Rule, error.to_string()))?;
-        let (replicas, clients) = (self.replicas(cluster)?, self.clients(cluster)?);
-        check_places(&replicas, &clients)?;
+        let Made { replicas, clients } = self.addresses()?;
         settings::check(cluster, &self.given()).map_err(|trouble| trouble.at("--set"))?;
         if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
             let what = "directory is not empty; existing keys are never overwritten";
@@ -129,16 +142,9 @@ impl NewCluster {
         }
         // By its full name, so that it can be replaced even if it is `.`.
         let dir = &fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        make_parents(parent_of(dir))?;
         let draft = draft_of(dir);
-        if draft.exists() {
-            // From an interrupted attempt: its keys were never used.
-            fs::remove_dir_all(&draft).map_err(|error| NodeError::unwritable(&draft, &error))?;
-        }
-        let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| {
-            let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-            let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
-            moved.and_then(|()| fs::rename(&draft, dir)).map_err(|error| NodeError::unwritable(dir, &error))
-        });
+        let made = self.write(&draft, cluster, &replicas, &clients).and_then(|()| install(&draft, dir));
         if made.is_err() {
             let _ = fs::remove_dir_all(&draft);
         }
@@ -215,9 +221,6 @@ impl NewCluster {
         replicas: &[SocketAddr],
         clients: &[SocketAddr],
     ) -> Result<(), NodeError> {
-        if let Some(parent) = draft.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            make_dir(parent)?;
-        }
         make_dir(draft)?;
         let mut members = Members {
             cluster,
@@ -296,12 +299,59 @@ pub fn client_dir(dir: &Path, number: u64) -> PathBuf {
     dir.join(client_name(number))
 }
 
-pub(crate) fn draft_of(dir: &Path) -> PathBuf {
-    let name = dir.file_name().map_or_else(|| "cluster".into(), std::ffi::OsStr::to_os_string);
-    let mut draft = std::ffi::OsString::from(".");
-    draft.push(name);
-    draft.push(".new");
-    dir.with_file_name(draft)
+/// Returns the draft of a directory, which only this process uses, and removes those of interrupted attempts: their keys
+/// were never used.
+pub fn draft_of(dir: &Path) -> PathBuf {
+    let name = dir.file_name().map_or_else(|| "cluster".into(), std::ffi::OsStr::to_string_lossy);
+    let (begin, own) = (format!(".{name}.new-"), std::process::id());
+    for path in fs::read_dir(parent_of(dir)).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let process = name.and_then(|name| name.strip_prefix(&begin)?.parse::<u32>().ok());
+        if process.is_some_and(|id| id == own || !Path::new(&format!("/proc/{id}")).exists()) {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+    dir.with_file_name(format!("{begin}{own}"))
+}
+
+/// Gives a complete draft its name, unless there is something by this name. A loss of power does not undo it.
+///
+/// # Errors
+///
+/// A directory cannot be written.
+pub fn install(draft: &Path, dir: &Path) -> Result<(), NodeError> {
+    sync_names(draft)?;
+    let is_new = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let moved = fs::remove_dir(dir).or_else(|error| if is_new(&error) { Ok(()) } else { Err(error) });
+    let moved = moved.and_then(|()| fs::rename(draft, dir)).and_then(|()| sync_dir(parent_of(dir)));
+    moved.map_err(|error| {
+        let trouble = NodeError::unwritable(dir, &error);
+        if error.kind() == std::io::ErrorKind::ResourceBusy {
+            // A mount point cannot be replaced.
+            return trouble
+                .next(format!("choose a new directory below it, such as {}/cluster", dir.display()));
+        }
+        trouble
+    })
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync_dir(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Creates a directory, and those above it that are missing.
+fn make_parents(path: &Path) -> Result<(), NodeError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = parent_of(path);
+    make_parents(parent)?;
+    make_dir(path)?;
+    sync_dir(parent).map_err(|error| NodeError::unwritable(parent, &error))
 }
 
 fn make_dir(path: &Path) -> Result<(), NodeError> {
@@ -315,14 +365,57 @@ pub(crate) fn make_private_dir(path: &Path) -> Result<(), NodeError> {
         .map_err(|error| NodeError::unwritable(path, &error))
 }
 
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), NodeError> {
-    fs::write(path, text).map_err(|error| NodeError::unwritable(path, &error))
+/// Writes a file of a new node, and waits until it is durable.
+///
+/// # Errors
+///
+/// It cannot be written.
+pub fn write_file(path: &Path, text: &str) -> Result<(), NodeError> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| NodeError::unwritable(path, &error))
+}
+
+/// Makes the names in a directory, and in those below it, survive a loss of power.
+fn sync_names(dir: &Path) -> Result<(), NodeError> {
+    let names = || {
+        let below = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+        sync_dir(dir)?;
+        Ok(below)
+    };
+    let below = names().map_err(|error| NodeError::unwritable(dir, &error))?;
+    below.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()).try_for_each(|path| sync_names(&path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+
+    /// What a node needs to start is on disk before anything depends on it. What is written to this device cannot be
+    /// synced.
+    #[test]
+    fn a_file_of_a_new_node_is_synced() {
+        assert!(write_file(Path::new("/dev/null"), "text").is_err());
+    }
+
+    /// Processes that create one directory at the same time do not write into each other's draft. The draft of a process
+    /// that was killed does not stay.
+    #[test]
+    fn each_process_has_a_draft_of_its_own() {
+        let dir = TempDir::new("drafts");
+        let left = |process: u32| dir.path().join(format!(".c.new-{process}/keys"));
+        // The first process, and one that cannot exist.
+        let (runs, ended) = (left(1), left(u32::MAX));
+        fs::create_dir_all(&runs).unwrap();
+        fs::create_dir_all(&ended).unwrap();
+        NewCluster::local(1).make(&dir.path().join("c")).unwrap();
+        assert!(runs.exists() && !ended.exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 
     /// A port that is none, and ports that two nodes would share, are told before anything is made.
     #[test]

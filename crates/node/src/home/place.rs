@@ -34,11 +34,18 @@ pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, NodeError> {
         // A directory of an earlier version. Who may not change it may run here all the same.
         let _ = fs::set_permissions(dir, Permissions::from_mode(0o700));
     }
-    let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|error| {
-        NodeError::unwritable(&path, &error).next("give this user write permission there")
-    })?;
+    lock_file(&dir.join("lock"))
+}
+
+/// Locks a file, which is created if needed, for as long as the result lives.
+///
+/// # Errors
+///
+/// It cannot be written, or another process holds it.
+pub fn lock_file(path: &Path) -> Result<Flock<File>, NodeError> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+    let file = file
+        .map_err(|error| NodeError::unwritable(path, &error).next("give this user write permission there"))?;
     let mut open = Some(file);
     let taken = patiently(|| {
         let file = open.take().ok_or(())?;
@@ -46,7 +53,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Flock<File>, NodeError> {
     });
     taken.map_err(|()| {
         NodeError::new(NodeErrorKind::InUse, "another process uses this directory")
-            .in_file(dir)
+            .in_file(path.parent().unwrap_or(path))
             .next("stop it first")
     })
 }

@@ -151,7 +151,6 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
         snapshot.lag_s.get(health.id.index()).copied().unwrap_or(0.0)
     });
     for (name, kind, help, of) in SAID {
-        // A silent replica has no figures; they are reported as 0.
         out.each(name, kind, help, healths, |health| health.says.as_ref().map_or(0.0, of));
     }
     for (name, kind, help, of) in OF_WORKERS {
@@ -186,8 +185,8 @@ fn replicas(out: &mut Metrics, snapshot: &Snapshot) {
         "counter",
         "Messages that the replica has rejected since it started, by reason.",
     );
-    for health in healths {
-        let rejected = health.says.iter().flat_map(|says| &says.rejected);
+    for (health, says) in healths.iter().filter_map(|health| Some((health, health.says.as_ref()?))) {
+        let rejected = says.rejected.iter();
         let known = rejected.clone().any(|(why, _)| why == "not-authentic");
         if !known {
             out.line("quorate_rejected_total", &[("replica", &id(health)), ("why", "not-authentic")], 0.0);
@@ -205,10 +204,11 @@ impl Metrics {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// Writes a metric that has a value for each replica.
+    /// Writes a metric that has a value for each replica. Of a silent replica, gauges are 0, and counters are left out:
+    /// a counter that falls to 0 looks like a restart, after which all that it counts is new.
     fn each(&mut self, name: &str, kind: &str, help: &str, all: &[Health], value: impl Fn(&Health) -> f64) {
         self.head(name, kind, help);
-        for health in all {
+        for health in all.iter().filter(|health| kind != "counter" || health.says.is_some()) {
             self.line(name, &[("replica", &health.id.0.to_string())], value(health));
         }
     }

@@ -10,13 +10,10 @@
 //! timed out. An unknown outcome can be requested later: the lane keeps trying until there is an answer.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{self, Poll};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,9 +32,12 @@ use crate::run::client_node::{ClientNode, OpenClient};
 use crate::run::clock::Clock;
 
 mod asking;
+mod pending;
 
 use self::asking::Asking;
 pub use self::asking::{Heard, Known};
+pub use self::pending::Pending;
+use self::pending::{Call, lock};
 
 /// Maximum number of datagrams taken between two flushes.
 const BURST_MAX: usize = 64;
@@ -62,90 +62,6 @@ pub struct CallerOptions {
 impl Default for CallerOptions {
     fn default() -> Self {
         Self { lanes: 64, deadline: Duration::from_secs(10) }
-    }
-}
-
-type CallOutcome = Result<Vec<u8>, CallError>;
-
-/// One operation, from its invocation to its outcome.
-#[derive(Debug)]
-struct Call {
-    id: RequestId,
-    /// Whether it is an operation on the client registry, whose answer is passed on unchanged.
-    is_order: bool,
-    state: Mutex<CallState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CallState {
-    outcome: Option<CallOutcome>,
-    /// The deadline has passed.
-    overdue: bool,
-    task: Option<task::Waker>,
-}
-
-impl Call {
-    fn set(&self, change: impl FnOnce(&mut CallState)) {
-        let task = {
-            let mut state = lock(&self.state);
-            change(&mut state);
-            state.task.take()
-        };
-        self.changed.notify_all();
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-
-    fn finish(&self, outcome: CallOutcome) {
-        self.set(|state| {
-            state.outcome.get_or_insert(outcome);
-        });
-    }
-
-    fn take(&self, state: &mut CallState) -> Option<CallOutcome> {
-        match state.outcome.take() {
-            None if state.overdue => Some(Err(CallError::Unknown { request: self.id })),
-            outcome => outcome,
-        }
-    }
-}
-
-/// An operation in progress: a future, or an object to wait for. Dropping it does not cancel the operation.
-#[derive(Debug)]
-#[must_use = "without waiting, the outcome stays unknown"]
-pub struct Pending {
-    call: Arc<Call>,
-}
-
-impl Pending {
-    /// Waits for the outcome.
-    ///
-    /// # Errors
-    ///
-    /// There is no result: see [`CallError`].
-    pub fn wait(self) -> Result<Vec<u8>, CallError> {
-        let mut state = lock(&self.call.state);
-        loop {
-            if let Some(outcome) = self.call.take(&mut state) {
-                return outcome;
-            }
-            state = self.call.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Future for Pending {
-    type Output = Result<Vec<u8>, CallError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        let mut state = lock(&self.call.state);
-        if let Some(outcome) = self.call.take(&mut state) {
-            return Poll::Ready(outcome);
-        }
-        state.task = Some(cx.waker().clone());
-        Poll::Pending
     }
 }
 
@@ -262,7 +178,7 @@ impl Caller {
     fn submit_as(&self, operation: Vec<u8>, read_only: bool, is_known: bool) -> Pending {
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let is_order = operation.starts_with(&registry::MAGIC);
-        let call = Arc::new(Call { id, is_order, state: Mutex::default(), changed: Condvar::new() });
+        let call = Arc::new(Call::new(id, is_order));
         let pending = Pending { call: Arc::clone(&call) };
         if operation.len() > OPERATION_BYTES_MAX {
             call.finish(Err(CallError::TooLong { len: operation.len() }));
@@ -291,9 +207,7 @@ impl Caller {
     /// became unknown since, or its outcome was requested before.
     pub fn outcome(&self, request: RequestId, within: Duration) -> Result<Vec<u8>, CallError> {
         let call = lock(&self.unknown).get(&request).cloned().ok_or(CallError::Forgotten)?;
-        let state = lock(&call.state);
-        let waited = call.changed.wait_timeout_while(state, within, |state| state.outcome.is_none());
-        let outcome = waited.unwrap_or_else(PoisonError::into_inner).0.outcome.take();
+        let outcome = call.wait(within);
         if outcome.is_some() {
             lock(&self.unknown).remove(&request);
         }
@@ -349,14 +263,6 @@ impl Worker {
     fn run(mut self) {
         // If the sockets fail, all that is left is to report it.
         let _ = self.serve();
-        self.shared.stop.store(true, Ordering::SeqCst);
-        for Lane { call, .. } in self.lanes.drain(..).flatten() {
-            call.set(|state| state.overdue = true);
-        }
-        self.waiting.extend(lock(&self.shared.inbox).drain(..));
-        for ask in self.waiting.drain(..) {
-            ask.call.finish(Err(CallError::Closed));
-        }
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -451,6 +357,7 @@ impl Worker {
             if done.end == End::ResultLost
                 && let Some(operation) = again
             {
+                call.set(|state| state.took_effect = true);
                 // The first waiting operation gets the lane that has just become free.
                 let deadline = Instant::now() + AGAIN;
                 self.waiting.push_front(Ask { call, operation, read_only: false, is_known: false, deadline });
@@ -494,7 +401,54 @@ impl Worker {
     }
 }
 
-/// A thread that panicked with the lock held has left complete values: each is set in one step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Worker {
+    /// Ends all operations, also if the thread has panicked: their callers wait for nothing else.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for Lane { call, .. } in self.lanes.drain(..).flatten() {
+            call.set(|state| state.overdue = true);
+        }
+        self.waiting.extend(lock(&self.shared.inbox).drain(..));
+        for ask in self.waiting.drain(..) {
+            ask.call.finish(Err(CallError::Closed));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::future::Future as _;
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::{Context, Wake};
+
+    use super::*;
+    use crate::home::init::{Host, NewCluster, client_dir};
+    use crate::testing::TempDir;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("in the thread of the caller");
+        }
+    }
+
+    /// A thread that panics, as in the waker of a task, leaves nobody waiting.
+    #[test]
+    fn a_thread_that_panics_ends_all_operations() {
+        let dir = TempDir::new("caller-panics");
+        let [.., c, d] = std::process::id().to_be_bytes();
+        let hosts = vec![Host { ip: Ipv4Addr::new(127, 62, c, d).into(), port: None }];
+        NewCluster { hosts, ..NewCluster::local(1) }.make(&dir.path().join("c")).unwrap();
+        let options = CallerOptions { lanes: 2, deadline: Duration::from_secs(2) };
+        let caller = Caller::open(&client_dir(&dir.path().join("c"), 0), options).unwrap();
+        // No replica answers. The deadline of the first passes first.
+        let (mut first, second) = (pin!(caller.submit(Vec::new(), false)), caller.submit(Vec::new(), false));
+        let task = Arc::new(Panics).into();
+        assert!(first.as_mut().poll(&mut Context::from_waker(&task)).is_pending());
+        assert!(matches!(second.wait(), Err(CallError::Unknown { .. })));
+        assert_eq!(caller.call(&[], false), Err(CallError::Closed));
+    }
 }

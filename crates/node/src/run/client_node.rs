@@ -56,9 +56,9 @@ impl ClientNode {
     /// Nothing has changed then.
     pub fn open(dir: &Path) -> Result<Self, NodeError> {
         if !dir.is_dir() {
-            return Err(NodeError::new(NodeErrorKind::Unreadable, "no such directory")
-                .in_file(dir)
-                .next("create the directories of a cluster with quorate init"));
+            return Err(NodeError::new(NodeErrorKind::Unreadable, "no such directory").in_file(dir).next(
+                "create a cluster with `quorate up` or `quorate init`, or name another directory with --dir",
+            ));
         }
         let full = std::fs::canonicalize(dir).map_err(|error| NodeError::unreadable(dir, &error))?;
         let name = full.file_name().and_then(|name| name.to_str()).unwrap_or("");

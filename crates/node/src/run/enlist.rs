@@ -13,7 +13,7 @@ use quorate_service::registry::{Client, RegistryOp, RegistryResult, Rights, Sett
 use quorate_wire::ReplicaId;
 
 use crate::error::{NodeError, NodeErrorKind};
-use crate::home::init::{client_dir, draft_of, make_private_dir, write_file};
+use crate::home::init::{client_dir, draft_of, install, make_private_dir, write_file};
 use crate::home::members::{Members, client_identity, client_name, principal};
 use crate::home::secret;
 use crate::home::settings::Settings;
@@ -66,24 +66,19 @@ pub fn recruit(
         return Ok(Recruit { number, dir: path, key, listen: settings.listen, was_there: true });
     }
     let settings = administrator.settings();
-    let listen = listen.unwrap_or_else(|| {
+    let in_turn = || {
         // Ports are assigned as in `init`: consecutively.
         let first = u64::from(settings.listen.port()).saturating_sub(administrator.number());
-        let port = u16::try_from(first.saturating_add(number)).unwrap_or(u16::MAX);
-        SocketAddr::new(settings.listen.ip(), port)
-    });
+        let port = u16::try_from(first.saturating_add(number)).ok()?;
+        Some(SocketAddr::new(settings.listen.ip(), port))
+    };
+    let listen = listen.or_else(in_turn).ok_or_else(|| {
+        let what = format!("{} would have a port above {}", client_name(number), u16::MAX);
+        NodeError::new(NodeErrorKind::Rule, what).at("--host").next("choose its address with --host IP:PORT")
+    })?;
     let draft = draft_of(&path);
-    if draft.exists() {
-        // From an interrupted attempt: its key is not known to anyone.
-        fs::remove_dir_all(&draft).map_err(|error| NodeError::unwritable(&draft, &error))?;
-    }
-    let made = write(&draft, number, listen, administrator).and_then(|key| {
-        fs::rename(&draft, &path).map_err(|error| NodeError::unwritable(&path, &error))?;
-        fs::File::open(dir)
-            .and_then(|dir| dir.sync_all())
-            .map_err(|error| NodeError::unwritable(dir, &error))?;
-        Ok(key)
-    });
+    let made =
+        write(&draft, number, listen, administrator).and_then(|key| install(&draft, &path).map(|()| key));
     if made.is_err() {
         let _ = fs::remove_dir_all(&draft);
     }
@@ -193,5 +188,20 @@ mod tests {
         let settings = Settings::read(&path, client_identity(7), cluster, id).unwrap();
         assert_eq!((settings.service.name(), settings.config.window), ("null", 1024));
         assert!(!settings.config.read_only);
+    }
+
+    /// A client whose number is too large for a port in turn needs an address. It gets none that another one has.
+    #[test]
+    fn a_port_in_turn_exists() {
+        let dir = TempDir::new("enlist-port");
+        let root = dir.path().join("c");
+        NewCluster::local(1).make(&root).unwrap();
+        let administrator = ClientNode::open(&client_dir(&root, 0)).unwrap();
+        let last = u64::from(u16::MAX - administrator.settings().listen.port());
+        assert_eq!(recruit(&root, last, None, &administrator).unwrap().listen.port(), u16::MAX);
+        let trouble = recruit(&root, last + 1, None, &administrator).unwrap_err();
+        assert_eq!((trouble.kind, trouble.place.as_deref()), (NodeErrorKind::Rule, Some("--host")));
+        let listen = Some("127.0.0.1:9".parse().unwrap());
+        assert_eq!(recruit(&root, last + 1, listen, &administrator).unwrap().listen.port(), 9);
     }
 }
