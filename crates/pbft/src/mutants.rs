@@ -124,6 +124,10 @@ mutants! {
     M177 = 177, "stalled-target-kept", "A replica waits for a part of its target that nobody gives, though another checkpoint is certified (L50, ST-4).";
     M178 = 178, "vouched-unasked", "A primary does not ask for a request that it cannot check and that others vouch for (L65, AU-6).";
     M179 = 179, "few-vouchers", "A primary is timed for a request that f liars vouch for, but not to it (L65, TM-2).";
+    M180 = 180, "read-of-a-replica", "A replica's request with the flag read-only is taken for one to order (L126, AU-1).";
+    M181 = 181, "wanted-body-swallowed", "A BODY that enough others vouch for does not reach the batch that needs it (L127, SR-4).";
+    M182 = 182, "vouchers-of-batches-only", "Other backups vouch for a batch, but not for single requests of it (L128, AU-2).";
+    M183 = 183, "unsigned-held", "A primary holds a request that its client has to sign, and no other of the lane comes in (L129, AU-5).";
     M190 = 190, "rejoined-view-forgotten", "A replica does not record the view in which it rejoins (L151, RC-11c).";
     M191 = 191, "any-request-noted", "Null batches follow any request of a replica, where it is executed and not fetched (L152, RC-10).";
     M192 = 192, "lives-at-will", "A replica may begin lives as often as it likes (L150, RC-6).";

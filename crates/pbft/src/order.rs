@@ -9,5 +9,6 @@ pub(crate) mod lookup;
 pub(crate) mod pace;
 pub(crate) mod piggyback;
 pub(crate) mod promises;
+pub(crate) mod proposal;
 pub(crate) mod slot;
 pub mod votes;

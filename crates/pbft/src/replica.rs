@@ -5,6 +5,7 @@
 //!
 //! | Verb | File | What it does |
 //! |---|---|---|
+//! | `recheck_proposals` | `authentic` | looks again at proposals with requests that were not authentic |
 //! | `judge_checkpoints` | `checkpoint` | decides that for all own checkpoints above the stable one |
 //! | `make_stable` | `checkpoint` | moves the low water mark |
 //! | `adopt_rest_of_new_view` | `enter_view` | votes for numbers of the NEW-VIEW that the window admits by now |
@@ -21,7 +22,6 @@
 //! | `own_proof` | `new_view` | makes this replica's PROOF of a claim |
 //! | `try_new_view` | `new_view` | makes a NEW-VIEW, if that is possible |
 //! | `advance` | `normal` | takes the steps that the log allows at one number |
-//! | `recheck_proposals` | `normal` | looks again at proposals with requests that were not authentic |
 //! | `record_vote` | `normal` | records a pre-prepare or prepare, and counts it once it is durable |
 //! | `propose` | `propose` | notes that waiting requests may be proposed, at the end of the burst |
 //! | `propose_null` | `propose` | proposes a null batch, if that is allowed |
@@ -40,6 +40,7 @@
 //! | `suspect` | `view_change` | tells all that this replica wishes to leave its view |
 
 mod answer_bodies;
+mod authentic;
 pub(crate) mod card;
 mod checkpoint;
 mod enter_view;
@@ -241,12 +242,17 @@ impl Replica {
             Message::Suspect(m) => self.on_suspect(now, from, m, out),
             Message::BodyFetch(m) => self.on_body_fetch(now, from, m, out),
             Message::Body(m) => {
-                if !self.take_vouched(now, m, out) {
-                    self.on_body(now, m, out);
+                let is_taken = self.take_vouched(now, m, out);
+                // SR-4: a batch may need it as well, and needs it whether or not this replica has room for it (L127).
+                if mutant!(M181, true, !is_taken) {
+                    self.on_body(now, m, is_taken, out);
                 }
             }
             Message::Committed(m) => self.on_committed(now, from, m, out),
-            Message::ReqAck(m) => self.on_req_ack(now, from, m, out),
+            Message::ReqAck(m) => {
+                self.on_req_ack(now, from, m, out);
+                self.count_voucher(now, from, m, out);
+            }
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
             Message::QueryStable(m) => self.on_query_stable(from, *m, out),
@@ -268,7 +274,10 @@ impl Replica {
             Timer::NewView => self.on_new_view_timer(now, out),
             Timer::Status => self.on_status_timer(now, out),
             Timer::Flush => self.piggyback.flush(self.log.view(), out),
-            Timer::BodyFetch => self.on_body_timer(now, out),
+            Timer::BodyFetch => {
+                let unproven = self.complain(now, out);
+                self.on_body_timer(now, unproven.as_deref(), out);
+            }
             Timer::Relay => self.on_relay_timer(now, out),
             Timer::Recovery => self.on_recovery_timer(now, out),
             Timer::NullBatch => self.on_null_batch_timer(now, out),

@@ -162,10 +162,10 @@ impl Lie<'_> {
         Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
-    /// Sends a signed request of its own to all. Returns its timestamp.
-    pub fn ask(&mut self, operation: &[u8]) -> Timestamp {
+    /// Sends a signed request of its own to all, perhaps with the flag read-only. Returns its timestamp.
+    pub fn ask(&mut self, operation: &[u8], read_only: bool) -> Timestamp {
         let (sender, timestamp) = (Principal::Replica(self.id), Timestamp(self.now.wall_ns));
-        let flags = RequestFlags { read_only: false, signed: true };
+        let flags = RequestFlags { read_only, signed: true };
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         RequestBody { timestamp, flags, replier: None, operation }.encode(&mut Writer::new(&mut body));
         let digest = self.domains.request(sender.to_wire(), timestamp.0, operation);

@@ -22,6 +22,7 @@
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
 //! | L50-L52, L54, L56 | [`stalls`] |
+//! | L126-L131 | [`authentic`] |
 //! | L150-L152 | [`lives`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
@@ -40,6 +41,7 @@ use crate::trace::Line;
 use crate::world::World;
 use crate::world::evidence::Evidence;
 
+pub mod authentic;
 pub mod backup;
 pub mod bugs;
 pub mod busy;
@@ -89,6 +91,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("bugs", bugs::SCENARIOS),
     ("found", found::SCENARIOS),
     ("late", late::SCENARIOS),
+    ("authentic", authentic::SCENARIOS),
     ("stalls", stalls::SCENARIOS),
     ("lives", lives::SCENARIOS),
 ];

@@ -20,8 +20,8 @@ const CLIENT_CHECKS_MAX: usize = 64;
 /// The most requests remembered as proven by signature; forgotten at each stable checkpoint.
 const PROVEN_MAX: usize = 65_536;
 
-/// The most requests that one peer is given whatever its budget; forgotten at each stable checkpoint. As many as the batches
-/// of correct primaries name in a whole log: 64 of 4 KiB each.
+/// The most requests that one peer is given whatever its budget; forgotten at each stable checkpoint. As many as 256 full
+/// batches of correct primaries name: 64 of 4 KiB each (PR-9).
 const GIVEN_MAX: usize = 16 * 1024;
 
 /// The table of bodies. At most one body a client that no batch names yet (SR-1), at most `L` batches

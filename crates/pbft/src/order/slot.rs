@@ -9,26 +9,9 @@ use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
 use quorate_wire::{Cluster, Digest};
 
 use crate::io::step::Lsn;
+use crate::order::proposal::Doubtful;
+pub(crate) use crate::order::proposal::Proposal;
 use crate::order::votes::{Inserted, Votes};
-
-/// The primary's proposal for a number in the log's view, or the choice of the NEW-VIEW.
-#[derive(Clone, Debug)]
-pub(crate) struct Proposal {
-    pub(crate) digest: Digest,
-    /// Absent while it is being fetched: a NEW-VIEW names digests only.
-    pub(crate) batch: Option<Arc<Batch>>,
-    /// Every request in it is authentic here, or enough replicas vouch for it (PP-5, AU-2).
-    pub(crate) authentic: bool,
-    /// When it was accepted, in nanoseconds of the monotonic clock.
-    pub(crate) since: u64,
-}
-
-impl Proposal {
-    /// Returns the batch once every body is here.
-    pub(crate) fn complete(&self) -> Option<&Arc<Batch>> {
-        self.batch.as_ref().filter(|batch| batch.is_complete())
-    }
-}
 
 /// All that is known of one sequence number. Bounded: at most one vote of each kind from each replica.
 #[derive(Debug)]
@@ -65,8 +48,8 @@ pub(crate) struct Slot {
     committed: Option<Digest>,
     /// The batch that committed, where it is not the proposal or P.
     fetched: Option<Arc<Batch>>,
-    /// A REQ-REJECT was sent for the proposal (AU-5).
-    complained: bool,
+    /// The requests of the proposal that are not authentic here.
+    doubtful: Doubtful,
 }
 
 impl Slot {
@@ -89,7 +72,7 @@ impl Slot {
             claimed: Vec::new(),
             committed: None,
             fetched: None,
-            complained: false,
+            doubtful: Doubtful::default(),
         }
     }
 
@@ -111,7 +94,7 @@ impl Slot {
         self.claimed.clear();
         self.committed = None;
         self.fetched = None;
-        self.complained = false;
+        self.doubtful.clear();
     }
 
     /// Returns the number.
@@ -180,11 +163,6 @@ impl Slot {
         &self.claims
     }
 
-    /// Says whether a REQ-REJECT was sent for the proposal.
-    pub(crate) fn has_complained(&self) -> bool {
-        self.complained
-    }
-
     /// Takes the proposal of the log's view.
     pub(crate) fn accept(&mut self, proposal: Proposal) {
         // PP-3: no other one was accepted in this view. The same one again only brings its batch.
@@ -237,11 +215,11 @@ impl Slot {
         }
     }
 
-    /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch
-    /// for the requests of a batch; one of them is correct.
+    /// AU-2: f matching prepares of other backups make, with the primary, f + 1 replicas that vouch for the requests of a
+    /// batch; one of them is correct. Or others vouch for single requests (L128).
     pub(crate) fn accept_vouched(&mut self, f: usize) {
         let Some(digest) = self.proposal.as_ref().filter(|p| !p.authentic).map(|p| p.digest) else { return };
-        if self.is_vouched(&digest, f) {
+        if self.is_vouched(&digest, f) || self.doubtful.are_accepted(self.prepared_by(), f) {
             self.vouch();
         }
     }
@@ -251,9 +229,33 @@ impl Slot {
         f > 0 && self.prepares.count(digest) >= f
     }
 
+    /// These requests of the proposal are not authentic here, and all others are.
+    pub(crate) fn doubt(&mut self, requests: &[(Digest, u64)]) {
+        self.doubtful.set(requests);
+        if requests.is_empty() {
+            self.vouch();
+        }
+    }
+
+    /// Another backup vouches for a request. Says whether that is new, and the proposal waits for it.
+    pub(crate) fn note_voucher(&mut self, request: &Digest, from: ReplicaId) -> bool {
+        self.proposal.as_ref().is_some_and(|p| !p.authentic) && self.doubtful.note(request, from)
+    }
+
+    /// AU-2: says whether a request of the proposal is authentic here, or enough others vouch for it.
+    pub(crate) fn is_accepted(&self, request: &Digest, f: usize) -> bool {
+        self.doubtful.is_accepted(request, self.prepared_by(), f)
+    }
+
+    /// Returns who has sent PREPARE for the proposal.
+    fn prepared_by(&self) -> u64 {
+        let proposed = self.proposal.as_ref().map(|p| p.digest);
+        self.prepares.senders_where(|digest| Some(*digest) == proposed)
+    }
+
     /// A REQ-REJECT is sent for the proposal. Says whether it is the first.
     pub(crate) fn complain(&mut self) -> bool {
-        !core::mem::replace(&mut self.complained, true)
+        self.doubtful.complain()
     }
 
     /// This replica pre-prepares `digest` in `view`. I5: at most one digest for each view and number, ever.
@@ -333,7 +335,7 @@ impl Slot {
     pub(super) fn start_view(&mut self, claims_max: usize) {
         self.keep_claimed(claims_max);
         self.proposal = None;
-        self.complained = false;
+        self.doubtful.clear();
         self.prepares.clear();
         core::mem::swap(&mut self.commits, &mut self.old_commits);
         self.commits.clear();

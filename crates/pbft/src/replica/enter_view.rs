@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_wire::id::SeqNum;
-use quorate_wire::message::{Kind, NewView, ViewChange};
+use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Timer};
@@ -186,6 +186,11 @@ impl Replica {
                 self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }
+        // REQ-ACKs bring back what this replica cannot check (AU-6, L131).
+        for (client, request) in self.clients.doubtful(self.config.request_auth, now.mono_ns) {
+            self.clients.take_pending(client);
+            self.clients.want(client, request);
+        }
         self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
         let mut taken_over: Vec<(Digest, SeqNum)> = self
@@ -206,7 +211,7 @@ impl Replica {
             if self.cluster.primary(self.views.view()) == self.id {
                 self.batcher.push(client, pending.has_pause());
             } else if !pending.is_proposed(self.exec.executed()) && !self.recovery.is_active() {
-                out.forward(primary, Kind::Request, Lsn(0), pending.request().frame());
+                Self::pass_on(primary, pending.request(), out);
             }
         }
         self.propose();

@@ -8,9 +8,7 @@ use alloc::vec::Vec;
 use quorate_wire::Digest;
 use quorate_wire::batch::{Batch, Body, StoredRequest};
 use quorate_wire::id::{ReplicaId, SeqNum};
-use quorate_wire::message::{
-    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqReject, Request,
-};
+use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Request};
 
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject};
 use crate::order::slot::Slot;
@@ -41,11 +39,7 @@ impl Replica {
             let pick = self.rng.below(u64::try_from(able.len()).unwrap_or(0).max(1));
             let able = usize::try_from(pick).ok().and_then(|pick| able.get(pick).copied());
             let to = able.unwrap_or_else(|| self.someone_but(own));
-            for some in new.chunks(usize::from(FETCH_DIGESTS_MAX)) {
-                out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
-                    BodyFetch::encode(BodyKind::Batch, some, w);
-                });
-            }
+            ask_for(to, BodyKind::Batch, &new, out);
         }
         self.bodies.seek(now, out);
     }
@@ -60,14 +54,15 @@ impl Replica {
     }
 
     /// Bodies, batches or proofs of authenticity have not come in time: ask again, and others.
-    pub(super) fn on_body_timer(&mut self, now: Now, out: &mut Actions) {
+    pub(super) fn on_body_timer(&mut self, now: Now, unproven: Option<&[Digest]>, out: &mut Actions) {
         self.bodies.stop_seeking();
         let missing = self.missing_requests();
         let wanted: Vec<Digest> = self.bodies.wanted().copied().collect();
-        let unproven = self.complain(now, out);
-        if missing.is_empty() && wanted.is_empty() && !unproven {
+        if missing.is_empty() && wanted.is_empty() && unproven.is_none() {
             return;
         }
+        // A copy with a signature may be there (AU-5).
+        let unsigned = unproven.unwrap_or_default();
         if self.cluster.n() > 1 {
             let primary = self.primary();
             let other = self.someone_but(primary);
@@ -75,12 +70,9 @@ impl Replica {
                 if to == self.id {
                     continue;
                 }
-                for (kind, digests) in [(BodyKind::Request, &missing), (BodyKind::Batch, &wanted)] {
-                    for some in digests.chunks(usize::from(FETCH_DIGESTS_MAX)) {
-                        out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
-                            BodyFetch::encode(kind, some, w);
-                        });
-                    }
+                let requests = [(BodyKind::Request, unsigned), (BodyKind::Request, &missing)];
+                for (kind, digests) in requests.into_iter().chain([(BodyKind::Batch, &wanted[..])]) {
+                    ask_for(to, kind, digests, out);
                 }
             }
         }
@@ -98,70 +90,12 @@ impl Replica {
         all.filter(|digest| seen.insert(**digest)).copied().collect()
     }
 
-    /// AU-5: a request could not be authenticated here in a round trip. The primary is told, and a signed copy is
-    /// asked for. Says whether any proposal waits for that.
-    fn complain(&mut self, now: Now, out: &mut Actions) -> bool {
-        if !self.is_normal() || self.is_primary() {
-            return false;
-        }
-        let retry = self.config.fetch_retry_ns;
-        let mut waiting = false;
-        for seq in self.log.used() {
-            let Some(slot) = self.log.get(seq) else { continue };
-            let Some(proposal) = slot.proposal().filter(|p| !p.authentic) else { continue };
-            waiting = true;
-            if slot.has_complained() || now.mono_ns < proposal.since.saturating_add(retry) {
-                continue;
-            }
-            let Some(batch) = proposal.batch.clone() else { continue };
-            self.complain_about(now, seq, &batch, out);
-        }
-        waiting
-    }
-
-    /// Complains about the requests of a batch that are here and not authentic. Only the primary is responsible for a
-    /// missing body, so clients whose requests are missing are not put on probation for it.
-    fn complain_about(&mut self, now: Now, seq: SeqNum, batch: &Batch, out: &mut Actions) {
-        let (view, primary) = (self.views.view(), self.primary());
-        let other = self.someone_but(primary);
-        for request in batch.requests() {
-            let inlined = batch.inlined().iter().find(|r| r.digest == request.digest).map(|r| r.proof);
-            let separate = || batch.bodies().find(|b| b.digest == request.digest).map(|b| b.proof);
-            let proof = inlined.or_else(separate).unwrap_or(Proof::Unproven);
-            if self.stands(request.client, request.timestamp, &request.digest, proof) {
-                continue;
-            }
-            if self.log.slot_mut(seq).is_some_and(Slot::complain) {
-                out.reject(Reject::UnprovenRequest);
-            }
-            // What a primary says is a client's request says nothing of the client: it may have made it up. It
-            // knows of f + 1 who complain, and gives its view up if it is correct (L4).
-            if mutant!(M74, false, true) && self.clients.get(request.client).is_some() {
-                self.clients.start_probation(request.client, self.config.request_auth, now.mono_ns);
-                out.report(Milestone::OnProbation { client: request.client });
-            }
-            let reject = ReqReject {
-                view,
-                seq,
-                client: request.client,
-                timestamp: request.timestamp,
-                digest: request.digest,
-            };
-            out.send(Recipient::Replica(primary), Kind::ReqReject, Lsn(0), |w| reject.encode(w));
-            for to in [primary, other] {
-                out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| {
-                    BodyFetch::encode(BodyKind::Request, &[request.digest], w);
-                });
-            }
-        }
-    }
-
-    /// A request or batch that was asked for. Its digest identifies it, from any sender.
+    /// A request or batch that was asked for. Its digest identifies it, from any sender. `is_taken`: this primary proposes it.
     #[cold]
-    pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, out: &mut Actions) {
+    pub(super) fn on_body(&mut self, now: Now, m: &BodyMessage<'_>, is_taken: bool, out: &mut Actions) {
         match m {
             BodyMessage::Request(request) => {
-                if !self.supply_body(now, request, out) {
+                if !self.supply_body(now, request, out) && !is_taken {
                     out.reject(Reject::Unwanted);
                 }
             }
@@ -264,5 +198,12 @@ impl Replica {
             }
         }
         self.recheck_proposals(now, out);
+    }
+}
+
+/// Asks a replica for requests or batches.
+fn ask_for(to: ReplicaId, kind: BodyKind, digests: &[Digest], out: &mut Actions) {
+    for some in digests.chunks(usize::from(FETCH_DIGESTS_MAX)) {
+        out.send(Recipient::Replica(to), Kind::BodyFetch, Lsn(0), |w| BodyFetch::encode(kind, some, w));
     }
 }

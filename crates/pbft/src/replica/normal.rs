@@ -3,12 +3,10 @@
 //! Each handler logs its message and calls [`Replica::advance`], which performs the steps that the log now allows. No
 //! handler depends on the order in which messages arrive.
 
-use alloc::sync::Arc;
-
 use quorate_wire::Digest;
 use quorate_wire::batch::Batch;
-use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::message::{Commit, Committed, Kind, Piggyback, PrePrepare, Prepare, Proof};
+use quorate_wire::id::{ReplicaId, SeqNum, ViewNum};
+use quorate_wire::message::{Commit, Committed, Kind, Piggyback, PrePrepare, Prepare};
 
 use crate::io::config::RequestAuth;
 use crate::io::record::Record;
@@ -43,7 +41,7 @@ impl Replica {
             return out.reject(reason);
         }
         let batch = self.complete_from_table(&m.batch);
-        let authentic = self.is_authentic(&batch, out);
+        let authentic = self.is_authentic(&batch);
         let digest = batch.digest();
         let is_complete = batch.is_complete();
         let Some(slot) = self.log.slot_mut(m.seq) else {
@@ -66,6 +64,9 @@ impl Replica {
         self.watch_requests(now, out);
         if !authentic || !is_complete {
             self.bodies.seek(now, out);
+        }
+        if !authentic {
+            self.recheck_proposals(now, out);
         }
         self.advance(now, m.seq, out);
     }
@@ -148,61 +149,6 @@ impl Replica {
         let mut separate = batch.separate().to_vec();
         separate.sort_unstable();
         twice || separate.windows(2).any(|pair| pair[0] == pair[1])
-    }
-
-    /// PP-5: every request is authentic here. The signatures of those that are not are looked at, where
-    /// there are any.
-    fn is_authentic(&mut self, batch: &Arc<Batch>, out: &mut Actions) -> bool {
-        let mut all = true;
-        for r in batch.inlined() {
-            if self.stands(r.client, r.timestamp, &r.digest, r.proof) {
-                continue;
-            }
-            all = false;
-            if let Some(signature) = batch.signature(r) {
-                self.bodies.check_inlined(r.client, r.digest, signature, out);
-            }
-        }
-        for (digest, body) in batch.separate_bodies() {
-            let Some(body) = body else {
-                all &= self.bodies.is_proven(digest);
-                continue;
-            };
-            if self.stands(body.client, body.timestamp, digest, body.proof) {
-                continue;
-            }
-            all = false;
-            if let Some(signature) = body.signature() {
-                self.bodies.check_inlined(body.client, *digest, signature, out);
-            }
-        }
-        mutant!(M26, all, true)
-    }
-
-    /// PP-5 for one request: its entry of the authenticator is right, where that is enough; or this
-    /// replica holds the same request as authentic, or saw that the signature is right; or the client is
-    /// past it, so that it will not be executed in any case (EX-2). The last matters after a view
-    /// change: a primary may propose again what the others have executed, with MACs under keys that the
-    /// client has renewed since.
-    pub(super) fn stands(
-        &self,
-        client: ClientId,
-        timestamp: Timestamp,
-        digest: &Digest,
-        proof: Proof,
-    ) -> bool {
-        let must_sign = self.config.request_auth == RequestAuth::SigMac;
-        if proof == Proof::Signed || (proof == Proof::Mac && !must_sign) {
-            return true;
-        }
-        let here = self.clients.get(client).is_some_and(|known| {
-            let held = known.pending().filter(|p| p.request().digest == *digest);
-            held.is_some_and(|p| !must_sign || p.request().proof == Proof::Signed)
-                || timestamp <= known.executed()
-        });
-        // Its client may have moved on here (AU-6).
-        let was_vouched = || self.clients.vouchers().have_vouched(digest, false);
-        here || self.bodies.is_proven(digest) || !must_sign && was_vouched()
     }
 
     /// A backup has agreed to the primary's proposal.
@@ -470,19 +416,5 @@ impl Replica {
         slot.note_committed_record(self.promises.persist(Record::Committed { seq, digest }, out));
         self.propose(); // no batch may be in progress any more
         true
-    }
-
-    /// Looks again at proposals with requests that were not authentic here.
-    pub(super) fn recheck_proposals(&mut self, now: Now, out: &mut Actions) {
-        for seq in self.log.used() {
-            let waiting = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic);
-            let Some(batch) = waiting.and_then(|p| p.batch.clone()) else { continue };
-            if self.is_authentic(&batch, out) {
-                if let Some(slot) = self.log.slot_mut(seq) {
-                    slot.vouch();
-                }
-                self.advance(now, seq, out);
-            }
-        }
     }
 }

@@ -4,13 +4,12 @@
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId};
 use quorate_wire::message::{
-    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqAck, ReqReject, Request,
-    SuspectReason,
+    BodyFetch, BodyKind, BodyMessage, FETCH_DIGESTS_MAX, Kind, Proof, ReqAck, Request,
 };
 use quorate_wire::{Digest, Principal};
 
 use crate::io::config::RequestAuth;
-use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
+use crate::io::step::{Action, Actions, Lsn, Now, Recipient, Reject, Timer};
 use crate::order::slot::Slot;
 use crate::order::votes::{bit, size};
 use crate::replica::Replica;
@@ -24,7 +23,7 @@ impl Replica {
     pub(super) fn on_request(&mut self, now: Now, request: &Request<'_>, out: &mut Actions) {
         let mode = self.config.request_auth;
         let admitted = self.clients.admits(request, mode, now.mono_ns);
-        let holds = self.is_normal() && self.is_primary() && !request.flags.read_only;
+        let holds = self.leads() && !request.flags.read_only;
         if let Err(reason @ (Reject::Blacklisted | Reject::UnprovenRequest)) = admitted {
             return out.reject(reason);
         }
@@ -55,30 +54,33 @@ impl Replica {
             return self.on_retransmission(now, request, out);
         }
         let signature_first = match admitted {
-            // The primary holds what it may have to propose: once it is signed, or f + 1 others vouch for it (AU-5).
-            Err(Reject::OnProbation) if holds && mode == RequestAuth::Adaptive => false,
+            // If enough others vouch for it, the primary asks for it (AU-6). It would keep a signed one out here (L129).
+            Err(Reject::OnProbation) if mutant!(M183, false, holds) => false,
             Err(reason) => return out.reject(reason),
             Ok(as_it_is) => !as_it_is,
         };
         // The MAC of a read suffices, because only this replica has to accept it: its signature is not checked (AU-1). If
         // its client has to sign, `admits` has rejected a read without a signature (AU-5). A signature does not suffice,
-        // because it does not cover the flag.
-        if request.flags.read_only && self.config.read_only && request.client.replica().is_none() {
+        // because it does not cover the flag. So a replica sends no reads: backups would refuse a batch with one (L126).
+        let may_be_read = mutant!(M180, true, request.client.replica().is_none());
+        if request.flags.read_only && self.config.read_only && may_be_read {
             if request.proof != Proof::Mac {
                 return out.reject(Reject::UnprovenRequest);
             }
             return self.on_read_request(request, out);
         }
         if let Some(pending) = client.pending() {
-            let held = pending.request();
-            if request.timestamp < held.timestamp {
-                return out.reject(Reject::OldTimestamp);
-            }
-            if request.timestamp == held.timestamp && request.digest != held.digest {
-                return out.reject(Reject::SameTimestamp); // CL-4, SR-5: the first one stays
-            }
-            if request.timestamp == held.timestamp {
+            let held = (pending.request().timestamp, pending.request().digest);
+            if held == (request.timestamp, request.digest) {
                 return self.on_known_request(now, request, out);
+            }
+            if request.timestamp <= held.0 {
+                if !self.clients.waits_in_vain(request.client, self.exec.executed()) {
+                    let is_older = request.timestamp < held.0;
+                    // CL-4, SR-5: the first one stays.
+                    return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
+                }
+                self.clients.take_pending(request.client);
             }
         }
         if signature_first {
@@ -104,17 +106,22 @@ impl Replica {
         self.take_up(now, request.client, out);
     }
 
-    /// Takes a request that cannot be checked here and was asked for because enough others vouch for it: that is as good as
-    /// a MAC (AU-6). Says whether it does. They do not vouch for the flag.
+    /// Takes a request that this primary cannot check and has asked for because enough others vouch for it: that is as good
+    /// as a MAC (AU-6). Says whether it has asked. They do not vouch for the flag.
     pub(super) fn take_vouched(&mut self, now: Now, body: &BodyMessage<'_>, out: &mut Actions) -> bool {
         let BodyMessage::Request(request) = body else { return false };
         let is_read = request.flags.read_only && self.config.read_only;
-        if is_read || !self.clients.vouchers().wants(request.client, &request.digest) {
+        let is_asked_for = mutant!(M181, self.leads(), true)
+            && self.clients.vouchers().wants(request.client, &request.digest);
+        if is_read || !is_asked_for {
             return false;
         }
+        // If there is no room, the next REQ-ACK wants it again.
+        self.clients.want_no_more(request.client, request.timestamp);
         let drop = |other| self.bodies.drop_older(other);
         if self.clients.entry_in_turn(request.client, self.exec.executed(), drop).is_some() {
             self.keep(now, &Request { proof: Proof::Mac, ..*request }, out);
+            self.clients.set_unchecked(request.client, &request.digest);
         }
         true
     }
@@ -154,6 +161,9 @@ impl Replica {
                 return out.reject(Reject::BadSignature);
             }
             let (last, drop) = (self.exec.executed(), |other| self.bodies.drop_older(other));
+            if self.clients.waits_in_vain(body.client, last) {
+                self.clients.take_pending(body.client);
+            }
             let Some(client) = self.clients.entry_in_turn(body.client, last, drop) else { return };
             let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
@@ -281,6 +291,9 @@ impl Replica {
             return out.reject(Reject::OldTimestamp);
         }
         let set = self.clients.note_voucher(m.client, (m.timestamp, m.digest), from);
+        if self.clients.waits_in_vain(m.client, last) {
+            self.clients.take_pending(m.client);
+        }
         let pending = self.clients.get(m.client).and_then(Client::pending);
         let Some(pending) = pending.filter(|p| p.request().digest == m.digest) else {
             let is_new = pending.is_none_or(|p| p.request().timestamp < m.timestamp);
@@ -297,7 +310,7 @@ impl Replica {
             return;
         };
         if self.is_normal() && self.is_primary() {
-            if must_sign && !pending.is_proposed(last) {
+            if (must_sign || pending.is_unchecked()) && !pending.is_proposed(last) {
                 self.batcher.push(m.client, pending.has_pause());
                 self.propose();
             }
@@ -308,9 +321,14 @@ impl Replica {
 
     /// Returns digests of requests that this replica is to propose and cannot check, and that enough others vouch for (AU-6).
     pub(super) fn vouched(&self) -> impl Iterator<Item = &Digest> {
-        let leads = self.is_normal() && self.is_primary();
+        let leads = self.leads();
         let wanted = self.clients.vouchers().wanted(usize::from(FETCH_DIGESTS_MAX));
         wanted.filter(move |_| mutant!(M178, leads, false))
+    }
+
+    /// Returns whether this replica proposes requests.
+    fn leads(&self) -> bool {
+        self.is_normal() && self.is_primary()
     }
 
     /// Starts the request timer for a request that enough replicas hold: otherwise one client and `f` replicas could
@@ -342,43 +360,6 @@ impl Replica {
             out.push(Action::Resend { client: request.client });
         } else {
             out.reject(Reject::TooSoon);
-        }
-    }
-
-    /// A backup cannot authenticate a request in this primary's proposal (AU-5).
-    #[cold]
-    pub(super) fn on_req_reject(&mut self, now: Now, from: ReplicaId, m: &ReqReject, out: &mut Actions) {
-        if m.view != self.views.view() || !self.is_normal() {
-            return out.reject(Reject::OtherView);
-        }
-        if !self.is_primary() {
-            return out.reject(Reject::WrongSender);
-        }
-        let names = self
-            .log
-            .get(m.seq)
-            .and_then(Slot::proposed)
-            .is_some_and(|batch| batch.requests().any(|r| r.digest == m.digest && r.client == m.client));
-        // AU-6: all accept a request that enough others have vouched for, whatever some of them say later.
-        let is_vouched = self.config.request_auth != RequestAuth::SigMac
-            && self.clients.vouchers().have_vouched(&m.digest, true);
-        if !names || m.seq <= self.exec.executed() || is_vouched {
-            return out.reject(Reject::Unwanted);
-        }
-        let rejecters = self.evidence.note_req_reject(m.digest, from);
-        if rejecters < self.cluster.weak() {
-            return;
-        }
-        // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
-        // everywhere. Handing over costs a view change at network speed and no time-out.
-        if self.clients.entry(m.client).is_some() {
-            self.clients.take_pending(m.client);
-            self.clients.start_probation(m.client, self.config.request_auth, now.mono_ns);
-            out.report(Milestone::OnProbation { client: m.client });
-        }
-        // Gives the view up as its primary: a SUSPECT of one's own view is a LeaveCert (LV-2).
-        if self.views.hand_off() {
-            self.suspect(now, SuspectReason::SelfHandoff, out);
         }
     }
 
@@ -415,7 +396,7 @@ impl Replica {
         self.scratch = due;
         let primary = Recipient::Replica(self.primary());
         self.clients.relay(now.mono_ns, patience / 2, self.exec.executed(), |request| {
-            out.forward(primary, Kind::Request, Lsn(0), request.frame());
+            Self::pass_on(primary, request, out);
         });
         if more {
             self.watch_relays(now, out);

@@ -1,5 +1,6 @@
 //! The request timer: how long a backup waits for the primary (spec §12.1; [OSDI99 §4.4]).
 
+use quorate_wire::batch::Body;
 use quorate_wire::message::{Kind, Proof, ReqAck, SuspectReason};
 
 use crate::io::step::{Actions, Lsn, Now, Recipient, Timer};
@@ -119,6 +120,16 @@ impl Replica {
         Some(patience)
     }
 
+    /// Passes a request on, and says that it is authentic here: the receiver may be unable to check it, and may have lost
+    /// the REQ-ACKs before (L130). A signed one says so itself.
+    pub(super) fn pass_on(to: Recipient, request: &Body, out: &mut Actions) {
+        out.forward(to, Kind::Request, Lsn(0), request.frame());
+        if request.proof != Proof::Signed {
+            let ack = ReqAck { client: request.client, timestamp: request.timestamp, digest: request.digest };
+            out.send(to, Kind::ReqAck, Lsn(0), |w| ack.encode(w));
+        }
+    }
+
     /// Sends overdue requests to all replicas, so that all correct timers run (TM-2), and that they are authentic
     /// here. A replica that has just restarted may be the only one left that can vouch, and would otherwise stay
     /// alone.
@@ -126,16 +137,12 @@ impl Replica {
         const FORWARDED_BYTES_MAX: usize = 64 << 10;
         let before = now.mono_ns.saturating_sub(self.patience(now));
         let mut bytes = 0;
-        for (client, pending) in self.clients.pending() {
-            let request = &pending.request();
+        for (_, pending) in self.clients.pending() {
+            let request = pending.request();
             let len = request.frame().len();
             if pending.is_timed() && pending.since() <= before && bytes + len <= FORWARDED_BYTES_MAX {
                 bytes += len;
-                out.forward(Recipient::All, Kind::Request, Lsn(0), request.frame());
-                if request.proof != Proof::Signed {
-                    let ack = ReqAck { client, timestamp: request.timestamp, digest: request.digest };
-                    out.send(Recipient::All, Kind::ReqAck, Lsn(0), |w| ack.encode(w));
-                }
+                Self::pass_on(Recipient::All, request, out);
             }
         }
     }

@@ -271,13 +271,13 @@ impl RequestTable {
 
     /// Keeps a request until it is executed, in the memory of the one before it.
     pub(crate) fn keep(&mut self, request: &Request<'_>, now: u64) -> Option<&Client> {
-        self.vouchers.keep(request.client, request.timestamp);
+        self.want_no_more(request.client, request.timestamp);
         self.change(request.client, |client| client.keep(request, now))
     }
 
     /// Keeps a request that is stored already.
     pub(crate) fn keep_stored(&mut self, request: Body, now: u64) {
-        self.vouchers.keep(request.client, request.timestamp);
+        self.want_no_more(request.client, request.timestamp);
         self.change(request.client, |client| client.keep_stored(request, now));
     }
 
@@ -477,15 +477,15 @@ impl RequestTable {
         now: u64,
     ) -> Option<&mut Pending> {
         let on_probation = mode == RequestAuth::Adaptive && self.on_probation(client, now);
+        let Self { clients, vouchers, .. } = self;
+        let pending = clients.get_mut(&client)?.pending_mut()?;
         // Others hold it as authentic, and will time this primary for it: they will take it (AU-2, TM-2).
+        let is_held = || vouchers.has(client, &pending.request().digest, enough);
         let may_do_without =
-            mode != RequestAuth::SigMac && (!on_probation || self.is_held_by(client, enough));
-        let pending = self.clients.get_mut(&client)?.pending_mut()?;
+            mode != RequestAuth::SigMac && (!(on_probation || pending.is_unchecked()) || is_held());
         let is_signed = pending.request().proof == Proof::Signed;
         // Where only signatures count, nobody takes a request on others' word (AU-2).
-        let stands = is_signed || may_do_without;
-        let may = !pending.is_proposed(last) && stands;
-        may.then_some(pending)
+        (!pending.is_proposed(last) && (is_signed || may_do_without)).then_some(pending)
     }
 
     /// Takes the table of a transferred state (ST-6): what it shows as executed does not wait.

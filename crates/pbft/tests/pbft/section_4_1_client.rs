@@ -6,7 +6,7 @@ use quorate_pbft::config::RequestAuth;
 use quorate_pbft::step::{Input, ReadResult, Recipient, Reject, Ticket};
 use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
-use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
 use quorate_wire::message::{BodyMessage, Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
 
@@ -246,13 +246,34 @@ fn b31_nobody_is_timed_for_what_has_to_be_signed() {
 #[test]
 fn b31_what_f_plus_1_others_vouch_for_need_not_be_signed() {
     let (mut desk, lane) = held_unsigned_and_on_probation(4);
-    desk.request(lane, 1, b"x");
+    let frame = desk.request_frame(lane, 1, b"x");
+    desk.frame(&frame);
     let digest = desk.domains.request(lane.0, 1, b"x");
     vouch(&mut desk, R1, lane, digest);
     vouch(&mut desk, R1, lane, digest);
-    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them may be a liar");
+    assert_eq!(desk.sent(Kind::BodyFetch), 0, "one of them may be a liar");
     vouch(&mut desk, R2, lane, digest);
+    desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
     assert_eq!(desk.sent(Kind::PrePrepare), 1);
+}
+
+/// AU-5, L129: what its client has to sign and has not signed keeps nothing out that may be proposed, whatever the timestamps.
+#[test]
+fn l129_an_unsigned_request_keeps_no_other_out() {
+    for t in [50, 100] {
+        let (mut desk, lane) = held_unsigned_and_on_probation(4);
+        desk.request(lane, 100, b"unsigned");
+        let signed = desk.request_frame_with(lane, t, b"x", false, true);
+        desk.frame(&signed);
+        assert_eq!(desk.sent(Kind::PrePrepare), 1, "t={t}");
+    }
+    let (mut desk, lane) = held_unsigned_and_on_probation(4);
+    desk.request(lane, 1, b"unsigned");
+    let digest = desk.domains.request(lane.0, 1, b"x");
+    for from in [R1, R2] {
+        vouch(&mut desk, from, lane, digest);
+    }
+    assert!(desk.sent(Kind::BodyFetch) > 0, "others vouch for another one");
 }
 
 /// A frame whose MACs are wrong.
@@ -292,6 +313,51 @@ fn l65_a_primary_proposes_what_others_vouch_for() {
     assert_eq!(supply(&mut desk, &frame), 0, "once");
     desk.pass(60);
     assert_eq!(desk.sent(Kind::BodyFetch), 0);
+}
+
+/// Fills the share of the client with long requests, but for the lane of `c(0)`.
+fn fill_share(desk: &mut Desk) {
+    for lane in 1..=16 {
+        desk.request(ClientId::new(1, lane), 1, &vec![7; 1 << 20]);
+    }
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.forget();
+}
+
+/// AU-6, L127: a primary without room for a request asks for it again when somebody vouches for it again, and not before.
+#[test]
+fn l127_a_primary_without_room_does_not_ask_on() {
+    let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+    fill_share(&mut desk);
+    let operation = vec![8; 1 << 20];
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, &operation));
+    let digest = desk.domains.request(c(0).0, 1, &operation);
+    for from in [R1, R2] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    assert_eq!(desk.sent(Kind::BodyFetch), 1);
+    desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+    assert!(desk.rejected(Reject::OverQuota));
+    desk.pass(60);
+    assert_eq!(desk.sent(Kind::BodyFetch), 1);
+    vouch(&mut desk, R1, c(0), digest);
+    assert_eq!(desk.sent(Kind::BodyFetch), 2);
+}
+
+/// SR-4, L127: a body that a batch names is taken, also where others vouch for the request and there is no room for it.
+#[test]
+fn l127_a_body_that_others_vouch_for_completes_its_batch() {
+    let mut desk = Desk::new(R1);
+    fill_share(&mut desk);
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, &vec![8; 1 << 20]));
+    let batch = desk.separate_batch_of(std::slice::from_ref(&frame));
+    let digest = batch.separate()[0];
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.hear(R0, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+    assert_eq!(desk.sent(Kind::Prepare), 1);
 }
 
 /// AU-6, L65: a backup that becomes the primary knows who vouches for what it cannot check.
@@ -337,28 +403,35 @@ fn l65_no_primary_is_timed_for_what_too_few_can_check() {
     assert!(suspects(RequestAuth::Mac, 7, 2, &[2, 3, 4, 5]), "and here it never does");
 }
 
-/// AU-6, L65: a request that a liar has vouched for and then rejects is accepted by all: its primary keeps its view.
+/// AU-5, L131: those who have vouched for a request and have forgotten that are heard. If others still vouch for it, backups
+/// accept it, and do not come to the primary.
 #[test]
-fn l65_whoever_vouches_rejects_in_vain() {
-    let hands_over = |vouchers: &[ReplicaId]| {
-        let mut desk = Desk::new(R0);
-        let digest = desk.domains.request(c(0).0, 1, b"x");
-        for from in vouchers {
-            vouch(&mut desk, *from, c(0), digest);
-        }
-        desk.request(c(0), 1, b"x");
-        assert_eq!(desk.sent(Kind::PrePrepare), 1);
-        // The liar has said something else of this lane since.
-        vouch(&mut desk, R2, c(0), Digest([7; 32]));
-        for from in [R2, R3] {
-            let (client, timestamp) = (c(0), Timestamp(1));
-            let reject = ReqReject { view: ViewNum(0), seq: SeqNum(1), client, timestamp, digest };
-            desk.hear(from, Kind::ReqReject, |w| reject.encode(w));
-        }
-        desk.said(|m| matches!(m, Milestone::Suspected { reason: SuspectReason::SelfHandoff, .. }))
-    };
-    assert!(hands_over(&[R2]));
-    assert!(!hands_over(&[R1, R2]));
+fn l131_those_who_vouched_may_complain() {
+    let mut desk = Desk::new(R0);
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    for from in [R1, R2] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::PrePrepare), 1);
+    for from in [R1, R2] {
+        reject(&mut desk, from, c(0), digest);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::Suspected { reason: SuspectReason::SelfHandoff, .. })));
+}
+
+/// TM-2, L130: a REQ-ACK to the primary may be lost, and the primary may be unable to check the request: both are sent again.
+#[test]
+fn l130_a_request_is_passed_on_with_a_req_ack() {
+    let mut desk = Desk::new(R1);
+    desk.request(c(0), 1, b"x");
+    let digest = desk.domains.request(c(0).0, 1, b"x");
+    for from in [R2, R3] {
+        vouch(&mut desk, from, c(0), digest);
+    }
+    desk.forget();
+    desk.pass(60);
+    assert_eq!((desk.sent_to(R0, Kind::Request), desk.sent_to(R0, Kind::ReqAck)), (1, 1));
 }
 
 /// AU-6, L65: a backup accepts what it has vouched for, also when its client has moved on to the next request.
@@ -378,6 +451,142 @@ fn l65_a_backup_accepts_what_it_has_vouched_for() {
     };
     assert_eq!(prepares(false), 0);
     assert_eq!(prepares(true), 1);
+}
+
+/// AU-6, L131: what a primary cannot check goes when too few vouch for it, or when its view ends. It is wanted again if they
+/// vouch.
+#[test]
+fn l131_what_is_taken_unchecked_goes_with_its_vouchers() {
+    let taken = || {
+        let mut desk = Desk::with(R0, 4, 1, |config| config.pipeline = 1);
+        desk.request(c(1), 1, b"first"); // in flight, so that the next ones wait
+        let frame = with_wrong_macs(desk.request_frame(c(0), 1, b"x"));
+        let digest = desk.domains.request(c(0).0, 1, b"x");
+        for from in [R1, R2] {
+            vouch(&mut desk, from, c(0), digest);
+        }
+        desk.hear(R2, Kind::Body, |w| BodyMessage::encode_request(&frame, w));
+        desk.forget();
+        desk
+    };
+    let mut desk = taken();
+    vouch(&mut desk, R2, c(0), Digest([7; 32]));
+    let batch = desk.batch(c(1), 1, b"first");
+    for from in [R1, R2] {
+        desk.prepare(from, 0, 1, batch.digest());
+        desk.commit(from, 0, 1, batch.digest());
+    }
+    assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them says something else by now");
+    desk.request(c(0), 1, b"another");
+    assert_eq!(desk.sent(Kind::PrePrepare), 1, "it keeps no other request out");
+
+    let mut desk = taken();
+    let empty = desk.empty_view_change(4);
+    for from in [R1, R2, R3] {
+        let frame = desk.view_change(from, &empty);
+        desk.frame(&frame);
+    }
+    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { .. })));
+    desk.pass(30);
+    assert!(desk.sent(Kind::BodyFetch) > 0);
+}
+
+/// A REQ-REJECT for a request at number 1 of view 0.
+fn reject(desk: &mut Desk, from: ReplicaId, client: ClientId, digest: Digest) {
+    let (view, seq, timestamp) = (ViewNum(0), SeqNum(1), Timestamp(1));
+    desk.hear(from, Kind::ReqReject, |w| ReqReject { view, seq, client, timestamp, digest }.encode(w));
+}
+
+/// A backup of n replicas has a proposal with a request that it can check, and these clients' requests, which it cannot.
+fn with_doubtful(n: u16, f: u16, doubtful: &[ClientId]) -> (Desk, Vec<Digest>, Digest) {
+    let mut desk = Desk::with(R1, n, f, |_| {});
+    let mut frames = vec![desk.request_frame(c(5), 1, b"right")];
+    for client in doubtful {
+        let mut frame = desk.request_frame(*client, 1, b"x");
+        let entries = frame.len() - usize::from(n) * quorate_wire::frame::ENTRY_BYTES;
+        frame[entries..].iter_mut().for_each(|byte| *byte ^= 1);
+        frames.push(frame);
+    }
+    let batch = desk.batch_of(&frames);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    let digests = doubtful.iter().map(|client| desk.domains.request(client.0, 1, b"x")).collect();
+    (desk, digests, batch.digest())
+}
+
+/// AU-2, L128: others vouch for single requests of a batch, because each of them may lack another one.
+#[test]
+fn l128_backups_vouch_for_single_requests() {
+    let (mut desk, digests, _) = with_doubtful(4, 1, &[c(0), c(1)]);
+    desk.pass(25);
+    assert_eq!(desk.sent_to(R2, Kind::ReqReject), 2, "the others are asked first");
+    assert_eq!(desk.sent_to(R0, Kind::ReqReject), 0);
+    desk.pass(20);
+    assert_eq!((desk.sent_to(R2, Kind::ReqReject), desk.sent_to(R0, Kind::ReqReject)), (4, 2));
+    vouch(&mut desk, R2, c(0), digests[0]);
+    vouch(&mut desk, R0, c(1), digests[1]);
+    assert_eq!(desk.sent(Kind::Prepare), 0, "the primary has said so already");
+    desk.forget();
+    desk.pass(20);
+    assert_eq!(desk.sent_to(R3, Kind::ReqReject), 1, "the first one is authentic now");
+    // Its client has the same backup vouch for its next request: that takes nothing back.
+    vouch(&mut desk, R2, c(0), Digest([7; 32]));
+    vouch(&mut desk, R3, c(1), digests[1]);
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// AU-2, L128: a REQ-ACK of one backup and the PREPARE of another are two of them. So is what came before the proposal.
+#[test]
+fn l128_req_acks_and_prepares_count_together() {
+    let (mut desk, digests, batch) = with_doubtful(7, 2, &[c(0)]);
+    vouch(&mut desk, R2, c(0), digests[0]);
+    desk.prepare(R2, 0, 1, batch);
+    assert_eq!(desk.sent(Kind::Prepare), 0, "the same one");
+    desk.prepare(R3, 0, 1, batch);
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+
+    let mut desk = Desk::new(R1);
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, b"x"));
+    let batch = desk.batch_of(&[frame]);
+    vouch(&mut desk, R2, c(0), batch.requests().next().unwrap().digest);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// AU-2, L128: a backup answers a complaint about a request that it can check, and no other; each complaint once, and not
+/// without bound.
+#[test]
+fn l128_a_backup_vouches_to_those_who_complain() {
+    let (mut desk, digests, _) = with_doubtful(4, 1, &[c(0)]);
+    let right = desk.domains.request(c(5).0, 1, b"right");
+    let mut answers = |client, digest| {
+        desk.forget();
+        reject(&mut desk, R2, client, digest);
+        (desk.sent_to(R2, Kind::ReqAck), desk.sent(Kind::ReqAck))
+    };
+    assert_eq!(answers(c(5), right), (1, 1));
+    assert_eq!(answers(c(0), digests[0]), (0, 0), "not authentic here");
+    assert_eq!(answers(c(5), digests[0]), (0, 0), "not in the proposal");
+    assert_eq!(answers(c(5), right), (1, 1), "the answer may have been lost");
+    desk.forget();
+    (0..20_000).for_each(|_| reject(&mut desk, R2, c(5), right));
+    assert!(desk.rejected(Reject::TooSoon) && desk.sent(Kind::ReqAck) <= 8 * 1024);
+    desk.forget();
+    reject(&mut desk, R3, c(5), right);
+    assert_eq!(desk.sent_to(R3, Kind::ReqAck), 1, "another backup has its own budget");
+}
+
+/// AU-5, L132: a REQ-REJECT may be lost, so it is repeated. All proposals together have a bound.
+#[test]
+fn l132_complaints_are_repeated() {
+    let clients: Vec<ClientId> = (0..300).map(|lane| ClientId::new(1, lane)).collect();
+    let (mut desk, ..) = with_doubtful(4, 1, &clients);
+    let mut complaints = || {
+        desk.forget();
+        desk.pass(20);
+        (desk.sent_to(R0, Kind::ReqReject), desk.sent_to(R2, Kind::ReqReject))
+    };
+    assert_eq!(complaints(), (0, 256));
+    assert_eq!([complaints(), complaints()], [(256, 256); 2]);
 }
 
 /// AU-5, L4: what a primary says is a client's request says nothing of the client.
@@ -411,6 +620,22 @@ fn l34_a_signature_makes_no_read() {
     let frame = desk.request_frame_with(c(0), 2, b"x", true, true);
     desk.frame(&frame);
     assert_eq!(desk.sent(Kind::Reply), 1);
+}
+
+/// L126, AU-1: nor of a replica's request, which nobody would order.
+#[test]
+fn l126_a_replicas_request_with_the_flag_is_refused() {
+    for (at, proposed) in [(R0, 1), (R1, 0)] {
+        let mut desk = Desk::new(at);
+        let client = Principal::Replica(R3).as_client();
+        let mut frame = desk.request_frame_with(client, 1, b"x", false, true);
+        frame[quorate_wire::frame::HEADER_BYTES + 8] |= 1;
+        desk.frame(&frame);
+        assert!(desk.rejected(Reject::UnprovenRequest));
+        frame[quorate_wire::frame::HEADER_BYTES + 8] ^= 1;
+        desk.frame(&frame);
+        assert_eq!(desk.sent(Kind::PrePrepare), proposed, "without the flag it is ordered");
+    }
 }
 
 /// L6, SR-1: what one principal has waiting is bounded, in lanes and in bytes, and costs nobody else his.

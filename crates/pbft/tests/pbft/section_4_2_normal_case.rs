@@ -193,7 +193,7 @@ fn a_request_that_is_held_is_not_rejected() {
     desk.pre_prepare(R0, 0, 1, &batch);
     assert_eq!(desk.sent(Kind::Prepare), 0);
     desk.pass(50);
-    assert_eq!(desk.sent(Kind::ReqReject), 1, "of the one that is not");
+    assert_eq!(desk.sent_to(R0, Kind::ReqReject), 1, "of the one that is not");
 }
 
 /// "prepared(m, v, n, i) [is] true if and only if replica i has inserted in its log: the request m, a

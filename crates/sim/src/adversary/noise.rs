@@ -176,7 +176,7 @@ impl Liar for Reborn {
         let (before, bits) = (present.copied().unwrap_or_default(), lie.rng.bits());
         let mut operation = Vec::new();
         Recovery { bound: SeqNum(0), bits, floor: ViewNum(0), before }.encode(&mut operation);
-        self.asked.push_front(Life { timestamp: lie.ask(&operation), bits });
+        self.asked.push_front(Life { timestamp: lie.ask(&operation, false), bits });
         self.asked.truncate(8);
     }
 }

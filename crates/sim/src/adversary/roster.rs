@@ -13,7 +13,7 @@ use super::primary::{
     LeaveHoles, LyingNewView, OrderReads, Oversize, PhantomBodies, ProposeInVain, ProposeToOne, ProposeTwice,
     ReplayBatch, SilentPrimary, StuffBatches, Unfair, WithholdFromSome,
 };
-use super::sly::{ForgedTree, OldStatus, SwingingChoice};
+use super::sly::{ForgedTree, OldStatus, ReadOfItsOwn, SwingingChoice};
 use crate::adversary::maker::{CLUSTER_ID, LiarMaker};
 use quorate_wire::digest::Domains;
 
@@ -40,7 +40,7 @@ pub fn find(name: &str) -> Option<&'static RosterEntry> {
 }
 
 /// Those of the roster that the plain swarm does not know.
-const NEW: [&str; 11] = [
+const NEW: [&str; 12] = [
     "stale-reader",
     "eager-proof",
     "two-faced",
@@ -52,6 +52,7 @@ const NEW: [&str; 11] = [
     "old-status",
     "forged-tree",
     "reborn",
+    "false-read",
 ];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
@@ -128,6 +129,7 @@ roster! {
     "old-status", ["P7"], OldStatus::default();
     "forged-tree", ["K13"], ForgedTree::new(Domains::new(CLUSTER_ID));
     "reborn", ["K14"], Reborn::default();
+    "false-read", ["K17"], ReadOfItsOwn::default();
 }
 
 #[cfg(test)]

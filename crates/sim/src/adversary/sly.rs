@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use quorate_pbft::choice;
 use quorate_pbft::step::Recipient;
+use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
 use quorate_wire::message::{Data, MetaData, Suspect, SuspectReason};
 use quorate_wire::{Digest, Kind, Message, Principal, SeqNum};
@@ -66,6 +67,27 @@ impl Liar for OldStatus {
             return Fate::Drop;
         }
         Fate::Keep
+    }
+}
+
+/// K17: signs requests of its own, and says that they are read-only. The signature does not cover that, so anyone on the
+/// way can do the same to the recovery request of a correct replica.
+#[derive(Debug, Default)]
+pub struct ReadOfItsOwn {
+    asked: u64,
+}
+
+impl ReadOfItsOwn {
+    const EVERY_NS: u64 = 50_000_000;
+}
+
+impl Liar for ReadOfItsOwn {
+    fn idle(&mut self, lie: &mut Lie<'_>) {
+        let turn = lie.now.mono_ns / Self::EVERY_NS;
+        if turn > self.asked {
+            self.asked = turn;
+            lie.ask(b"a read", true);
+        }
     }
 }
 
@@ -152,7 +174,7 @@ impl Liar for ForgedTree {
         let Some(modified) = self.forged.get(&index).copied() else { return Answered::Truth };
         let mut forged = Vec::new();
         let page = self.page();
-        Data { rid, index, modified, page: &page }.encode(&mut quorate_wire::codec::Writer::new(&mut forged));
+        Data { rid, index, modified, page: &page }.encode(&mut Writer::new(&mut forged));
         *body = forged;
         Answered::Lie
     }

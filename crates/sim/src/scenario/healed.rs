@@ -92,6 +92,7 @@ healed! {
     58 "l17_healed_old_status";
     59 "l17_healed_forged_tree";
     60 "l17_healed_reborn";
+    61 "l17_healed_false_read";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.

@@ -77,7 +77,7 @@ struct AsksForNothing {
 impl Liar for AsksForNothing {
     fn idle(&mut self, lie: &mut Lie<'_>) {
         if !std::mem::replace(&mut self.has_asked, true) {
-            lie.ask(b"nothing");
+            lie.ask(b"nothing", false);
         }
     }
 }

@@ -34,7 +34,7 @@ impl Forger {
         let replicas: Vec<ReplicaId> = world.config.cluster.replicas().collect();
         self.timestamp += 1;
         let honest = self.forgery(world);
-        match self.rng.below(8) {
+        match self.rng.below(9) {
             // C1: right for some, wrong for the others; with or without a signature.
             0 | 1 => {
                 let spoiled: Vec<ReplicaId> =
@@ -71,6 +71,19 @@ impl Forger {
             5 => self.send_all(world, &honest.read_only()),
             // A signature that is wrong, under right MACs.
             6 => self.send_all(world, &honest.signed(false)),
+            // C1: a datagram with a request for each replica that only this one cannot check (L128).
+            7 => {
+                let mut datagram = Vec::new();
+                for (spoiled, lane) in replicas.iter().zip(0..) {
+                    let request = self.forgery(world).lane(lane).spoiled(&[*spoiled]);
+                    datagram.extend_from_slice(&world.forge(self.client, &request));
+                }
+                let datagram = datagram.into();
+                if let Some(to) = self.rng.pick(&replicas) {
+                    world.post(self.client, to, &datagram);
+                }
+                world.counters.fault("each spoiled for another replica");
+            }
             // C6: a flood, each with its own number.
             _ => {
                 for _ in 0..FLOOD {

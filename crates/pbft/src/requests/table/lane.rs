@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     relayed_again: bool,
     /// How often this replica has said that it holds it.
     vouched: u32,
+    /// It was taken because enough others vouch for it, and cannot be checked here (AU-6).
+    unchecked: bool,
     /// The last number that had been accepted when it began to count for the timer.
     passed_over_from: SeqNum,
     /// How many requests had been proposed by then, of its principal and of all.
@@ -46,6 +48,7 @@ impl Pending {
             timed: false,
             relayed_again: false,
             vouched: 0,
+            unchecked: false,
             passed_over_from: SeqNum(0),
             proposed_before: (0, 0),
         }
@@ -118,6 +121,16 @@ impl Pending {
     #[inline]
     pub(crate) fn set_proposed(&mut self, at: Option<SeqNum>) {
         self.proposed_at = at;
+    }
+
+    /// Returns whether it was taken because enough others vouch for it.
+    pub(crate) fn is_unchecked(&self) -> bool {
+        self.unchecked
+    }
+
+    /// It was taken because enough others vouch for it.
+    pub(super) fn set_unchecked(&mut self) {
+        self.unchecked = true;
     }
 
     /// It is sent on to the primary a second time.
@@ -251,6 +264,7 @@ impl Client {
 
     pub(super) fn renew_stored(&mut self, body: Body) {
         let Some(pending) = &mut self.pending else { return };
+        pending.unchecked = false;
         let old = core::mem::replace(&mut pending.request, body);
         self.recycle(old);
     }

@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 use quorate_wire::Digest;
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
+use quorate_wire::message::Proof;
 
 use super::lane::SHORT_BYTES;
 use super::vouchers::Vouchers;
 use super::{Client, Pending, RequestTable};
+use crate::io::config::RequestAuth;
 
 /// Bytes of a principal's long requests that wait to be executed, beyond which no more are read of it.
 const ENOUGH_BYTES: usize = 4 << 20;
@@ -91,10 +93,43 @@ impl RequestTable {
         self.note_voucher(client, request, own)
     }
 
+    /// Notes that a request is authentic here, also when its client has moved on.
+    pub(crate) fn remember(&mut self, request: Digest) {
+        self.vouchers.remember(request);
+    }
+
     /// Says whether this number of other replicas vouch for the request of a lane: they hold it.
     pub(crate) fn is_held_by(&self, client: ClientId, others: usize) -> bool {
         let pending = self.get(client).and_then(Client::pending).map(Pending::request);
         pending.is_some_and(|request| self.vouchers.has(client, &request.digest, others))
+    }
+
+    /// No request of a lane up to this timestamp is wanted.
+    pub(crate) fn want_no_more(&mut self, client: ClientId, timestamp: Timestamp) {
+        self.vouchers.want_no_more(client, timestamp);
+    }
+
+    /// The waiting request, which enough others vouch for, cannot be checked here.
+    pub(crate) fn set_unchecked(&mut self, client: ClientId, digest: &Digest) {
+        let pending = self.clients.get_mut(&client).and_then(Client::pending_mut);
+        if let Some(pending) = pending.filter(|p| p.request().digest == *digest) {
+            pending.set_unchecked();
+        }
+    }
+
+    /// Says whether the waiting request of a lane cannot be checked here, is in no proposal above `last`, and not enough others
+    /// vouch for it any more: it would keep others of the lane out.
+    pub(crate) fn waits_in_vain(&self, client: ClientId, last: SeqNum) -> bool {
+        let pending = self.get(client).and_then(Client::pending).filter(|p| p.is_unchecked());
+        pending
+            .is_some_and(|p| !p.is_proposed(last) && !self.vouchers.has_enough(client, &p.request().digest))
+    }
+
+    /// Returns what waits and is not signed, if it cannot be checked here or its client has to sign.
+    pub(crate) fn doubtful(&self, mode: RequestAuth, now: u64) -> Vec<(ClientId, (Timestamp, Digest))> {
+        let unsigned = self.pending().filter(|(_, p)| p.request().proof != Proof::Signed);
+        let doubtful = unsigned.filter(|(id, p)| p.is_unchecked() || self.must_sign(*id, mode, now));
+        doubtful.map(|(id, p)| (id, (p.request().timestamp, p.request().digest))).collect()
     }
 
     /// Returns the vouchers for requests.

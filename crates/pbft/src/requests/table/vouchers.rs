@@ -1,6 +1,6 @@
 //! Which requests replicas vouch for (AU-3, TM-2), and which of these are not here and can be had all the same.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::iter::successors;
 
@@ -24,10 +24,10 @@ pub(crate) struct Vouchers {
     lanes_max: usize,
     /// Requests that enough others vouch for and that are not here. Not more than `lanes_max`.
     wanted: BTreeMap<ClientId, (Timestamp, Digest)>,
-    /// Requests that this replica or enough others have vouched for, and whether others have. Their client may make all of
-    /// them move on to its next one, and what is proposed by then has to be accepted all the same (AU-6).
-    recent: BTreeMap<Digest, bool>,
-    earlier: BTreeMap<Digest, bool>,
+    /// Requests that this replica or enough others have vouched for. Their client may make all of them move on to its next
+    /// one, and what is proposed by then has to be accepted all the same (AU-6).
+    recent: BTreeSet<Digest>,
+    earlier: BTreeSet<Digest>,
 }
 
 impl Vouchers {
@@ -38,8 +38,8 @@ impl Vouchers {
             by: cluster.replicas().map(|_| BTreeMap::new()).collect(),
             lanes_max,
             wanted: BTreeMap::new(),
-            recent: BTreeMap::new(),
-            earlier: BTreeMap::new(),
+            recent: BTreeSet::new(),
+            earlier: BTreeSet::new(),
         }
     }
 
@@ -52,17 +52,16 @@ impl Vouchers {
     ) -> u64 {
         if let Some(lanes) = self.by.get_mut(replica.index()) {
             let dropped = insert(lanes, self.lanes_max, client, (timestamp, digest));
-            [Some(client), dropped].into_iter().flatten().for_each(|client| self.want_no_more(client));
+            [Some(client), dropped].into_iter().flatten().for_each(|client| self.want_if_vouched(client));
         }
-        let by_others = self.has_enough(client, &digest);
-        if by_others || replica == self.own {
-            self.remember(digest, by_others);
+        if replica == self.own || self.has_enough(client, &digest) {
+            self.remember(digest);
         }
         self.of(client, &digest)
     }
 
     /// Others have moved on: the request of a lane is not wanted any more if too few vouch for it.
-    fn want_no_more(&mut self, client: ClientId) {
+    fn want_if_vouched(&mut self, client: ClientId) {
         if let Some((_, digest)) = self.wanted.get(&client)
             && !self.has_enough(client, digest)
         {
@@ -70,15 +69,16 @@ impl Vouchers {
         }
     }
 
-    fn remember(&mut self, digest: Digest, by_others: bool) {
-        if self.recent.len() >= RECENT_MAX && !self.recent.contains_key(&digest) {
+    /// Notes that a request is authentic, whatever its client sends next.
+    pub(super) fn remember(&mut self, digest: Digest) {
+        if self.recent.len() >= RECENT_MAX && !self.recent.contains(&digest) {
             self.earlier = core::mem::take(&mut self.recent);
         }
-        *self.recent.entry(digest).or_default() |= by_others;
+        self.recent.insert(digest);
     }
 
     /// Returns the set of those who vouch for a request of `client`.
-    pub(super) fn of(&self, client: ClientId, digest: &Digest) -> u64 {
+    pub(crate) fn of(&self, client: ClientId, digest: &Digest) -> u64 {
         let same = |lanes: &&BTreeMap<ClientId, (Timestamp, Digest)>| {
             lanes.get(&client).is_some_and(|(_, of)| of == digest)
         };
@@ -96,11 +96,9 @@ impl Vouchers {
         self.has(client, digest, self.enough)
     }
 
-    /// Says whether this replica or enough others have vouched for a request lately, so that it is authentic. Others: whether
-    /// enough others have.
-    pub(crate) fn have_vouched(&self, digest: &Digest, others: bool) -> bool {
-        let both = [&self.recent, &self.earlier].into_iter();
-        both.filter_map(|known| known.get(digest)).any(|by_others| *by_others || !others)
+    /// Says whether this replica or enough others have vouched for a request lately, so that it is authentic.
+    pub(crate) fn have_vouched(&self, digest: &Digest) -> bool {
+        self.recent.contains(digest) || self.earlier.contains(digest)
     }
 
     /// Nothing up to this timestamp is vouched for or wanted any more: it is executed.
@@ -123,8 +121,8 @@ impl Vouchers {
         is_wanted
     }
 
-    /// A request of a lane is here: none up to its timestamp is wanted.
-    pub(super) fn keep(&mut self, client: ClientId, timestamp: Timestamp) {
+    /// No request of a lane up to this timestamp is wanted.
+    pub(super) fn want_no_more(&mut self, client: ClientId, timestamp: Timestamp) {
         if self.wanted.get(&client).is_some_and(|(of, _)| *of <= timestamp) {
             self.wanted.remove(&client);
         }
@@ -217,10 +215,12 @@ mod tests {
     #[test]
     fn l65_what_is_asked_for_is_bounded() {
         let mut vouchers = Vouchers::new(Cluster::tolerating(1).unwrap(), ReplicaId(0), 1_000);
-        let of = |lane: u16| Digest([u8::try_from(lane).unwrap(); 32]);
+        let of = |lane: u16, principal: u64| {
+            Digest([u8::try_from(lane).unwrap() + if principal == 80_000 { 100 } else { 0 }; 32])
+        };
         for principal in [70_000, 80_000] {
             for lane in 0..100 {
-                let (client, request) = (ClientId::new(principal, lane), (Timestamp(1), of(lane)));
+                let (client, request) = (ClientId::new(principal, lane), (Timestamp(1), of(lane, principal)));
                 vouchers.note(client, request, ReplicaId(1));
                 assert!(!vouchers.want(client, request));
                 vouchers.note(client, request, ReplicaId(2));
@@ -228,12 +228,27 @@ mod tests {
             }
         }
         let some: Vec<Digest> = vouchers.wanted(64).copied().collect();
-        assert_eq!(some, [0..64, 0..64].into_iter().flatten().map(of).collect::<Vec<_>>());
+        let first = |principal| (0..64).map(move |lane| of(lane, principal));
+        assert_eq!(some, first(70_000).chain(first(80_000)).collect::<Vec<_>>());
         for lane in 0..100 {
             vouchers.note(ClientId::new(70_000, lane), (Timestamp(2), Digest([255; 32])), ReplicaId(2));
         }
         assert_eq!(vouchers.wanted(64).count(), 64);
-        assert!(vouchers.have_vouched(&of(0), true), "the others have vouched for it all the same");
+        assert!(vouchers.have_vouched(&of(0, 70_000)), "the others have vouched for it all the same");
+    }
+
+    /// AU-6: not more requests are wanted than there may be lanes.
+    #[test]
+    fn what_is_wanted_is_bounded() {
+        let mut vouchers = vouchers();
+        for lane in 0..100 {
+            let (client, request) = (ClientId::new(70_000, lane), (Timestamp(1), Digest([1; 32])));
+            for by in [1, 2] {
+                vouchers.note(client, request, ReplicaId(by));
+            }
+            assert!(vouchers.want(client, request));
+            assert!(vouchers.wanted.len() <= 2);
+        }
     }
 
     /// AU-6, L65: what this replica has vouched for is authentic, also when its client has moved on. It counts for nothing
@@ -242,16 +257,21 @@ mod tests {
     fn l65_what_was_vouched_for_is_remembered() {
         let mut vouchers = vouchers();
         let of = |t: u64| (Timestamp(t), Digest(core::array::from_fn(|i| t.to_le_bytes()[i % 8])));
-        for t in 0..=u64::try_from(RECENT_MAX).unwrap() {
+        let recent = u64::try_from(RECENT_MAX).unwrap();
+        for t in 0..=recent {
             vouchers.note(LANE, of(t), ReplicaId(0));
         }
-        assert!(vouchers.have_vouched(&of(1).1, false));
-        assert!(!vouchers.have_vouched(&of(1).1, true));
+        assert!(vouchers.have_vouched(&of(1).1));
         vouchers.note(LANE, of(7), ReplicaId(0));
         vouchers.note(LANE, of(7), ReplicaId(1));
         assert!(!vouchers.has_enough(LANE, &of(7).1), "this one and another");
         vouchers.note(LANE, of(u64::MAX), ReplicaId(1));
-        assert!(!vouchers.have_vouched(&of(u64::MAX).1, false), "a single other one");
+        assert!(!vouchers.have_vouched(&of(u64::MAX).1), "a single other one");
+        for t in recent..3 * recent {
+            vouchers.note(LANE, of(t), ReplicaId(0));
+        }
+        assert!(!vouchers.have_vouched(&of(1).1), "the oldest are dropped");
+        assert!(vouchers.have_vouched(&of(2 * recent).1));
         assert!(vouchers.recent.len() + vouchers.earlier.len() <= 2 * RECENT_MAX);
     }
 }
