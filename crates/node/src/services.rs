@@ -80,7 +80,7 @@ services! {
     FS "fs" 2, "A file system",
         &[("fs_exports", "\"/(rw,no_root_squash)\"")], refused,
         |settings| quorate_fs::Fs::new(settings.clone()).map_err(|error| format!("fs_{error}"));
-    KV "kv" 2, "A key-value store",
+    KV "kv" 3, "A key-value store",
         &[], |operation| Operation::Get { key: b"\0quorate watches" }.encode(operation),
         |_| Ok(Kv);
     NULL "null" 2, "A service without state, for measurements",

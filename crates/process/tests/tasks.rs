@@ -14,7 +14,7 @@ use quorate_process::{
 };
 use quorate_service::image::CopiedPages;
 use quorate_service::kv::{Kv, Operation};
-use quorate_service::page::{Memory, PageFault, PageStore};
+use quorate_service::page::{Memory, OldPage, PageFault, PageStore};
 use quorate_service::parallel::{Counters, EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
 use quorate_wire::batch::StoredRequest;
@@ -46,16 +46,12 @@ impl PageStore for Flawed {
         if page >= self.unreadable.get() { Err(PageFault { page }) } else { self.pages.get(page) }
     }
 
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> OldPage {
         self.pages.replace(page, content)
     }
 
     fn next(&self, from: u32) -> Option<u32> {
         self.pages.next(from)
-    }
-
-    fn bring(&self, page: u32) -> Result<(), PageFault> {
-        self.get(page).map(|_| ())
     }
 }
 
@@ -92,7 +88,7 @@ impl DiskQueue for Images {
 
     fn pages(&mut self, _: CopiedPages) {}
 
-    fn image(&mut self, _: SeqNum, _: Digest) {}
+    fn image(&mut self, _: SeqNum, _: Digest, _: Vec<u32>) {}
 
     fn image_soon(&mut self) {}
 

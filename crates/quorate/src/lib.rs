@@ -59,6 +59,7 @@ extern crate self as quorate;
 pub mod client;
 pub mod key;
 pub mod map;
+mod panics;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod service;

@@ -16,6 +16,7 @@ use quorate_node::{Caller, NodeError, ReplicaNode, signals};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::client::{Client, Error};
+use crate::panics;
 use crate::service::{Family, Typed};
 #[cfg(feature = "sim")]
 use crate::sim;
@@ -211,6 +212,7 @@ impl Replica {
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .init();
+        panics::print_few(|line| eprintln!("{line}"));
         let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
         if node.settings().service != ServiceName::OWN {
             let name = node.settings().service.name();

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use quorate_service::{Access, Context, Stop, View};
 use quorate_wire::ClientId;
 
+use crate::panics;
 use crate::state::{Paged, Pages, State, StateError};
 use crate::value::{self, Value};
 
@@ -144,7 +144,7 @@ pub(crate) fn perform<'a, F: Family>(
         return refuse("not an operation of this service", out);
     };
     let mut state = F::At::<'a>::open(pages);
-    match catch_unwind(AssertUnwindSafe(|| state.execute(&operation, call))) {
+    match panics::catch(|| state.execute(&operation, call)) {
         Ok(reply) => {
             let (undone, start) = (reply.is_refusal(), out.len());
             out.push(REPLY);
@@ -158,9 +158,7 @@ pub(crate) fn perform<'a, F: Family>(
             if let Some(error) = panic.downcast_ref::<StateError>() {
                 return refuse(error.text(), out);
             }
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            refuse(&format!("{PANICKED}{text}"), out)
+            refuse(&format!("{PANICKED}{}", panics::text(&*panic)), out)
         }
     }
 }
@@ -209,7 +207,7 @@ impl<F: Family> quorate_service::Service for Typed<F> {
 
     fn access(&self, operation: &[u8], keys: &mut Access) {
         // A panic must not stop the replica: any client can send the operation.
-        let declare = |operation| catch_unwind(AssertUnwindSafe(|| F::access(&operation, keys))).ok();
+        let declare = |operation| panics::catch(|| F::access(&operation, keys)).ok();
         if value::decode_all::<F::Operation>(operation).and_then(declare).is_none() {
             keys.everything();
         }

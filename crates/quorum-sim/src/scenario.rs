@@ -28,6 +28,7 @@ pub const ALL: &[Scenario] = &[
     strong::NAMED_BOMB,
     minimal::LOST_STORE,
     minimal::STOPPED_WRITER,
+    minimal::REFUSED_WRITER,
     minimal::EVIDENCE_MAXIMUM,
     minimal::LOST_RELAY,
     minimal::RESTARTED_RELAY,

@@ -475,6 +475,8 @@ mod image;
 #[cfg(test)]
 mod model;
 mod ready;
+#[cfg(test)]
+mod recoveries;
 pub(crate) mod settle;
 #[cfg(test)]
 mod shares;

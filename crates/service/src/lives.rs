@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::codec::{Reader, Writer};
-use quorate_wire::life::{Life, Lives, Recovered, Recovery};
+use quorate_wire::life::{Lives, Recovered, Recovery};
 use quorate_wire::{ReplicaId, Timestamp};
 
 use crate::page::{PageFault, PageStore};
@@ -38,8 +38,8 @@ fn place(replica: ReplicaId, page_bytes: usize) -> Option<(u32, usize)> {
     (replica.index() < ENTRIES).then_some((page, byte % page_bytes))
 }
 
-/// Executes what a replica asks for: a recovery request opens a life of its sender (RC-6). Returns its result; none
-/// if it is no recovery request, and then nothing is done.
+/// Executes what a replica asks for: a recovery request opens a life of its sender, if it names the life that its sender
+/// has (RC-6). Returns its result; none if it is no recovery request, and then nothing is done.
 pub(crate) fn open(
     view: &mut View<'_>,
     replica: ReplicaId,
@@ -48,17 +48,18 @@ pub(crate) fn open(
     operation: &[u8],
 ) -> Result<Option<Recovered>, Stop> {
     let Some((page, at)) = place(replica, view.page_bytes()) else { return Ok(None) };
-    let Some(Recovery { bits, floor, .. }) = Recovery::decode(operation) else { return Ok(None) };
+    let Some(request) = Recovery::decode(operation) else { return Ok(None) };
     let known = decode(view.page(page)?, at).unwrap_or_default();
+    let Some(opened) = known.after(timestamp, &request) else { return Ok(Some(known.recovered())) };
     // So that a replica that starts again does not take the rejoin for a new one (L55).
-    let lives = Lives { noted: seq, ..known.opened(Life { timestamp, bits }, floor) };
+    let lives = Lives { noted: seq, ..opened };
     let mut bytes = Vec::with_capacity(ENTRY_BYTES);
     bytes.push(IN_USE);
     bytes.resize(LIVES_AT, 0);
     lives.encode(&mut Writer::new(&mut bytes));
     bytes.resize(ENTRY_BYTES, 0);
     view.write(page, at, &bytes)?;
-    Ok(Some(Recovered { seq, bits, floor }))
+    Ok(Some(lives.recovered()))
 }
 
 /// Returns the lives of every replica that has had more than one, by the committed state; `first` is the first page

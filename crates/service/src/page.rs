@@ -23,6 +23,9 @@ pub struct PageLabel {
     pub digest: Digest,
 }
 
+/// A page that was replaced: its content, none if it was empty; or the place where the store can read it.
+pub type OldPage = Result<Option<Box<[u8]>>, u32>;
+
 /// A page that the store does not hold at the moment. The overlay is dropped, the page brought, the
 /// batch executed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +44,6 @@ pub trait PageStore: core::fmt::Debug {
     /// The page is not here at the moment.
     fn get(&self, page: u32) -> Result<Option<&[u8]>, PageFault>;
 
-    /// Ensures that a page is in memory until [`Self::relax`], at least: it will be replaced, and what it was is
-    /// needed then.
-    ///
-    /// # Errors
-    ///
-    /// The page is not here at the moment.
-    fn bring(&self, _page: u32) -> Result<(), PageFault> {
-        Ok(())
-    }
-
     /// As [`Self::get`], but a page that is not in memory is read into `buffer` and not kept: for reading
     /// many pages once.
     ///
@@ -61,13 +54,17 @@ pub trait PageStore: core::fmt::Debug {
         self.get(page)
     }
 
-    /// Replaces a page and returns what it was.
+    /// Replaces a page and returns what it was. What is not in memory is not read.
     ///
     /// # Errors
     ///
-    /// It has been replaced, but its old content is not in memory. A caller that needs that has loaded or read the page
-    /// since the last [`Self::relax`].
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault>;
+    /// None: it has been replaced, and this says where the old content is.
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> OldPage;
+
+    /// Reads a page that was replaced into `buffer`. None: it cannot be read.
+    fn look_at<'a>(&'a self, _label: &PageLabel, _place: u32, _buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        None
+    }
 
     /// Returns the first page at or after `from` that is not empty.
     fn next(&self, from: u32) -> Option<u32>;
@@ -112,7 +109,7 @@ impl PageStore for Memory {
     }
 
     #[inline]
-    fn replace(&mut self, page: u32, content: Option<Page>) -> Result<Option<Page>, PageFault> {
+    fn replace(&mut self, page: u32, content: Option<Page>) -> OldPage {
         let (group, at) = place(page);
         if content.is_none() && self.groups.get(group).is_none_or(Option::is_none) {
             return Ok(None);

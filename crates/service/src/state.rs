@@ -1,7 +1,8 @@
 //! The committed state and its checkpoints: logical copies that share every page not written since then.
 //!
 //! Each checkpoint held has a record. It contains the old content of pages that were first overwritten between that
-//! checkpoint and the next, and the digests that the next checkpoint replaced. To read a page at checkpoint `n`, take
+//! checkpoint and the next, and the digests that the next checkpoint replaced. Of a page that was not in memory then,
+//! it contains only the place where the store has the content. To read a page at checkpoint `n`, take
 //! the first record from `n` on that has it, otherwise the current page (TR-2).
 //!
 //! ```text
@@ -17,6 +18,7 @@ pub(crate) mod cell;
 mod cells;
 pub(crate) mod elsewhere;
 pub(crate) mod index;
+mod missing;
 pub(crate) mod overlay;
 mod record;
 mod running;
@@ -24,7 +26,7 @@ pub mod space;
 pub(crate) mod tree;
 pub mod view;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_wire::digest::Domains;
@@ -56,8 +58,9 @@ pub(crate) struct State<P> {
     sorted: Vec<u32>,
     /// One bit a page: it has changed, up to the newest checkpoint, since it was copied for a disk.
     unsaved: Bits,
-    /// Pages that the store should have and cannot read. Few: each was asked for since it was last well.
-    unreadable: BTreeSet<u32>,
+    /// Pages that the store should have and cannot read, with the label of the version that it cannot. Few: each was
+    /// asked for since it was last well. A page that is replaced unread stays, because a checkpoint may still need it.
+    unreadable: BTreeMap<u32, Label>,
     /// Those that came back since, until they are copied for a disk.
     repaired: BTreeSet<u32>,
     /// For pages that are looked at and not kept.
@@ -86,7 +89,7 @@ impl<P: PageStore> State<P> {
             dirty: Bits::default(),
             sorted: Vec::new(),
             unsaved: Bits::default(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             repaired: BTreeSet::new(),
             buffer: Vec::new(),
             overlay: Overlay::default(),
@@ -127,34 +130,6 @@ impl<P: PageStore> State<P> {
         self.pool.give(page);
     }
 
-    /// Records that a page cannot be read.
-    pub(crate) fn note_unreadable(&mut self, page: u32) {
-        self.unreadable.insert(page);
-    }
-
-    /// Returns the pages that cannot be read.
-    pub(crate) fn unreadable(&self) -> &BTreeSet<u32> {
-        &self.unreadable
-    }
-
-    /// Returns a page that is to be copied, and cannot be read.
-    #[inline]
-    pub(crate) fn unsaved_unreadable(&self) -> Option<u32> {
-        self.unreadable.iter().find(|page| self.unsaved.contains(**page)).copied()
-    }
-
-    /// Returns whether a disk has to rewrite a page, whatever it has of it; once.
-    pub(crate) fn take_repaired(&mut self, page: u32) -> bool {
-        self.repaired.remove(&page)
-    }
-
-    /// Puts a page back that could not be read. The caller has checked it.
-    pub(crate) fn repair(&mut self, page: u32, content: &[u8]) {
-        self.unsaved.insert(page);
-        let content = self.pool.copy(content);
-        self.replace(page, Some(content));
-    }
-
     /// A disk has the page that this label is about at `place`. Its content can be dropped from memory, unless it
     /// is another one by now.
     pub(crate) fn note_stored(&mut self, label: &PageLabel, place: u32) {
@@ -162,6 +137,10 @@ impl<P: PageStore> State<P> {
         // The tree tells of the newest checkpoint: what was written since is marked.
         if (now.modified, now.digest) == (label.modified, label.digest) && !self.dirty.contains(label.page) {
             self.store.stored(label, place);
+            // From now on a fault is about this version.
+            if self.unreadable.get(&label.page).is_some_and(|missing| *missing != now) {
+                self.unreadable.remove(&label.page);
+            }
         }
     }
 
@@ -172,9 +151,21 @@ impl<P: PageStore> State<P> {
         self.store.relax(&|page| overlay.get(page).is_some());
     }
 
+    /// Returns the places of pages that checkpoints before `seq` need, and that are not part of it.
+    pub(crate) fn places_before(&self, seq: SeqNum) -> Vec<u32> {
+        self.records.iter().take_while(|record| record.seq() < seq).flat_map(Record::places).collect()
+    }
+
+    /// Returns the place of a page as of checkpoint `seq`, if it was replaced unread since. The caller has seen that the
+    /// checkpoint is held.
+    pub(crate) fn replaced_place(&self, seq: SeqNum, page: u32) -> Option<u32> {
+        let from = self.position(seq).unwrap_or(0);
+        self.records.iter().skip(from).find_map(|record| record.page(page))?.as_ref().err().copied()
+    }
+
     /// Returns how many pages are in memory only because a checkpoint has another version than the state now.
     pub(crate) fn pages_of_checkpoints(&self) -> usize {
-        self.records.iter().map(|record| record.pages().len()).sum()
+        self.records.iter().map(Record::here).sum()
     }
 
     /// Returns a bit for each page that has changed since this was last asked.
@@ -209,13 +200,11 @@ impl<P: PageStore> State<P> {
         let Self { overlay, pool, store, dirty, records, .. } = self;
         let Some(record) = records.back_mut() else { unreachable!("there is always a checkpoint") };
         overlay.drain(pool, |page, content, pool| {
-            let Ok(old) = store.replace(page, content) else {
-                unreachable!("a batch brings what it writes, and it is kept until the end of the batch")
-            };
+            let old = store.replace(page, content);
             // "First write after a cut": the old page moves to the record.
             if dirty.insert(page) {
                 record.keep(page, old);
-            } else if let Some(old) = old {
+            } else if let Ok(Some(old)) = old {
                 pool.give(old);
             }
         });
@@ -269,7 +258,7 @@ impl<P: PageStore> State<P> {
     /// Returns a page as of checkpoint `seq`; none if it is empty, or cannot be read. The caller has seen that the
     /// checkpoint is held. The page may be brought into `buffer`.
     pub(crate) fn page_at<'a>(&'a self, seq: SeqNum, page: u32, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        page_since(&self.records, self.position(seq).unwrap_or(0), &self.store, page, buffer)
+        page_since(&self.records, self.position(seq).unwrap_or(0), (&self.store, &self.tree), page, buffer)
     }
 
     /// Returns what the tree of checkpoint `seq` says of a page or node, if a later checkpoint has replaced that, even
@@ -287,7 +276,7 @@ impl<P: PageStore> State<P> {
     /// Returns the label that a page has with its content as of checkpoint `seq`, which is held.
     pub(crate) fn leaf_at(&mut self, seq: SeqNum, page: u32, modified: SeqNum) -> Label {
         let from = self.position(seq).unwrap_or(0);
-        let content = page_since(&self.records, from, &self.store, page, &mut self.buffer);
+        let content = page_since(&self.records, from, (&self.store, &self.tree), page, &mut self.buffer);
         self.tree.leaf(page, modified, content)
     }
 
@@ -307,7 +296,7 @@ impl<P: PageStore> State<P> {
         pages.dedup();
         pages.retain(|&page| {
             let old = self.records.iter().skip(from).find_map(|record| record.page(page));
-            old.map_or_else(|| self.store.next(page) == Some(page), |old| old.is_some())
+            old.map_or_else(|| self.store.next(page) == Some(page), |old| *old != Ok(None))
         });
         pages
     }
@@ -355,8 +344,7 @@ impl<P: PageStore> State<P> {
                 Arrival::New(content) => self.replace(page, content),
                 Arrival::Stored(place) => {
                     self.replace(page, None);
-                    let Label { modified, digest } = label;
-                    self.store.stored(&PageLabel { page, modified, digest }, place);
+                    self.store.stored(&label.of_page(page), place);
                 }
                 Arrival::Current | Arrival::Base => {}
             }
@@ -364,6 +352,8 @@ impl<P: PageStore> State<P> {
         while self.records.len() > 1 {
             self.forget_oldest();
         }
+        let Self { unreadable, tree, .. } = self;
+        unreadable.retain(|page, label| tree.label(0, *page) == *label);
         let root = self.tree.root();
         if let Some(only) = self.records.back_mut() {
             only.name(seq, root);
@@ -372,7 +362,7 @@ impl<P: PageStore> State<P> {
     }
 
     fn replace(&mut self, page: u32, content: Option<Page>) {
-        if self.unreadable.remove(&page) {
+        if self.unreadable.remove(&page).is_some() {
             self.repaired.insert(page);
         }
         if let Ok(Some(old)) = self.store.replace(page, content) {
@@ -382,7 +372,7 @@ impl<P: PageStore> State<P> {
 
     /// Makes a page one that is in memory alone.
     fn take_off_disk(&mut self, page: u32) {
-        if self.store.bring(page).is_ok()
+        if self.store.get(page).is_ok()
             && let Ok(Some(content)) = self.store.replace(page, None)
         {
             let _ = self.store.replace(page, Some(content));
@@ -397,15 +387,25 @@ impl<P: PageStore> State<P> {
                 unreachable!("there is always a checkpoint")
             };
             let Self { tree, unsaved, store, pool, .. } = self;
-            let restore = |page, old| {
+            for old in record.take_labels() {
+                tree.set_label(old.level, old.index, old.label);
+            }
+            record.empty(|page, old| {
                 unsaved.insert(page);
                 let is_kept = current.binary_search(&page).is_ok();
-                let dropped = if is_kept { old } else { store.replace(page, old).unwrap_or(None) };
-                if let Some(dropped) = dropped {
+                let dropped = match old {
+                    old if is_kept => old,
+                    Ok(content) => store.replace(page, content),
+                    Err(place) => {
+                        let dropped = store.replace(page, None);
+                        store.stored(&tree.label(0, page).of_page(page), place);
+                        dropped
+                    }
+                };
+                if let Ok(Some(dropped)) = dropped {
                     pool.give(dropped);
                 }
-            };
-            record.empty(restore, |old| tree.set_label(old.level, old.index, old.label));
+            });
             if record.seq() <= base || self.records.is_empty() {
                 self.records.push_back(record);
                 break;
@@ -421,8 +421,10 @@ impl<P: PageStore> State<P> {
         let count = u64::try_from(pages.len()).unwrap_or(0);
         let Some(at) = choice.checked_rem(count) else { return false };
         let page = pages[usize::try_from(at).unwrap_or(0)];
-        let here = self.store.bring(page); // what is not here would be lost
-        let Ok(Some(mut content)) = here.and_then(|()| self.store.replace(page, None)) else { return false };
+        if self.store.get(page).is_err() {
+            return false; // what is not here would be lost
+        }
+        let Ok(Some(mut content)) = self.store.replace(page, None) else { return false };
         let byte = usize::try_from(choice >> 16).unwrap_or(0) % content.len();
         content[byte] ^= 1 << (choice % 8);
         self.store.replace(page, Some(content)).is_ok()
@@ -441,12 +443,11 @@ impl<P: PageStore> State<P> {
 
     fn forget_oldest(&mut self) {
         let Some(mut record) = self.records.pop_front() else { return };
-        let give = |_, page| {
-            if let Some(page) = page {
+        record.empty(|_, old| {
+            if let Ok(Some(page)) = old {
                 self.pool.give(page);
             }
-        };
-        record.empty(give, |_| {});
+        });
         if self.spare.len() < self.records_max {
             self.spare.push(record);
         }
@@ -461,12 +462,19 @@ impl<P: PageStore> State<P> {
 fn page_since<'a>(
     records: &'a VecDeque<Record>,
     from: usize,
-    store: &'a impl PageStore,
+    (store, tree): (&'a impl PageStore, &Tree),
     page: u32,
     buffer: &'a mut Vec<u8>,
 ) -> Option<&'a [u8]> {
-    let old = records.iter().skip(from).find_map(|record| record.page(page));
-    old.unwrap_or_else(|| store.look(page, buffer).unwrap_or(None))
+    match records.iter().skip(from).find_map(|record| Some((record, record.page(page)?))) {
+        None => store.look(page, buffer).unwrap_or(None),
+        Some((_, Ok(old))) => old.as_deref(),
+        // The tree is that of the newest record, which keeps no labels.
+        Some((record, Err(place))) => {
+            let label = record.label(0, page).unwrap_or_else(|| tree.label(0, page));
+            store.look_at(&label.of_page(page), *place, buffer)
+        }
+    }
 }
 
 const _: () = assert!(BRANCHING == u64::BITS, "a group of pages is a word of bits");

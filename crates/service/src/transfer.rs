@@ -94,10 +94,10 @@ impl Transfer {
                 self.walk_on(walk, now_ns, state, steps, |_, _| {})
             }
             Event::Unreadable { page, peers } => {
-                state.note_unreadable(page);
+                let label = state.note_unreadable(page);
                 let is_asked = self.repair.as_ref().is_some_and(|repair| repair.page() == page);
                 if !is_asked && self.walk.is_none() && !peers.is_empty() {
-                    let mut repair = PageRepair::new(page, state.tree().label(0, page), peers, now_ns);
+                    let mut repair = PageRepair::new(page, label, peers, now_ns);
                     repair.ask(now_ns, state, &mut self.next_rid, steps);
                     self.repair = Some(repair);
                 }
@@ -126,6 +126,9 @@ impl Transfer {
                 let walk = self.walk.take();
                 let installed =
                     walk.and_then(|walk| self.walk_on(walk, now_ns, state, steps, Walk::on_deadline));
+                if let Some(unneeded) = self.repair.take_if(|repair| !repair.is_needed(state)) {
+                    steps.push(Step::PageRestored { page: unneeded.page() });
+                }
                 if let Some(repair) = &mut self.repair {
                     repair.ask(now_ns, state, &mut self.next_rid, steps);
                 }

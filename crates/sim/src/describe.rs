@@ -169,14 +169,17 @@ fn fields(kind: Kind, body: &[u8], words: &dyn Words) -> Decoded<String> {
 pub(crate) fn operation(operation: &[u8], words: &dyn Words) -> String {
     Recovery::decode(operation).map_or_else(
         || words.operation(operation),
-        |m| format!("recovery bound={} life={:04x} u={}", m.bound.0, m.bits & 0xffff, m.floor.0),
+        |m| {
+            let (life, before) = (m.bits & 0xffff, m.before.bits & 0xffff);
+            format!("recovery bound={} life={life:04x} before={before:04x} u={}", m.bound.0, m.floor.0)
+        },
     )
 }
 
-/// Shows a result: the service's, or the number of a recovery request.
+/// Shows a result: the service's, or the life that a replica has after its recovery request, and the number that opened it.
 pub(crate) fn result(client: ClientId, result: &[u8], words: &dyn Words) -> String {
     match (client.replica(), Recovered::decode(result)) {
-        (Some(_), Some(m)) => format!("n={}", m.seq.0),
+        (Some(_), Some(m)) => format!("n={} life={:04x}", m.seq.0, m.life.bits & 0xffff),
         _ => words.result(result),
     }
 }

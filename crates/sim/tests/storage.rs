@@ -288,7 +288,7 @@ impl Replica {
             self.executor.abandon_save(saving);
             return Ok(None);
         }
-        let sealed = self.on_disk(|writers| writers.pages.run(&PageJob::Seal(seq, root)))?;
+        let sealed = self.on_disk(|writers| writers.pages.run(&PageJob::Seal(seq, root, Vec::new())))?;
         let PagesDone::Sealed(_, stored) = sealed else { panic!("not sealed") };
         self.executor.note_stored(&stored);
         self.imaged = seq.0;
@@ -478,7 +478,7 @@ fn d5_the_page_file_of_an_image_is_there_after_a_crash() {
         let mut replica = Replica::new(seed);
         assert!(replica.restart(false));
         let root = replica.executor.recompute();
-        let empty = PageJob::Seal(SeqNum(0), root);
+        let empty = PageJob::Seal(SeqNum(0), root, Vec::new());
         replica.on_disk(|writers| writers.pages.run(&empty)).unwrap();
         replica.roots.insert(0, root);
         if replica.rng.one_in(2) {
@@ -549,7 +549,7 @@ fn d10_a_crash_while_a_large_image_is_sealed_leaves_the_image_before() {
                 assert!(replica.executor.save(&mut saving, 4096, &mut copied));
                 writers.pages.run(&PageJob::Write(copied)).unwrap();
             }
-            let seal = PageJob::Seal(SeqNum(seq), root);
+            let seal = PageJob::Seal(SeqNum(seq), root, Vec::new());
             if seq == 1 {
                 writers.pages.run(&seal).unwrap();
                 replica.executor.discard(0, SeqNum(seq));

@@ -319,7 +319,7 @@ impl Volume<'_, '_> {
                 At::Pages(page, pages) => (page, pages.min(wanted)),
                 At::Hole(blocks) => {
                     let wanted = u32::try_from(blocks.min(wanted)).unwrap_or(u32::MAX);
-                    let run = self.space.allocate_run(self.view, wanted)?;
+                    let run = self.space.allocate_run(self.view, wanted, 1)?;
                     self.add_extent(number, Extent { block, run })?;
                     inode.pages = inode.pages.checked_add(run.count).ok_or(Stop::Corrupt)?;
                     (run.first, u64::from(run.count))

@@ -438,25 +438,29 @@ impl<T: Conversation, B: Backing> FrontDoor<T, B> {
     /// Answers the users whose operations have passed the deadline. A lane with such an operation stays busy until
     /// the cluster answers.
     fn give_up(&mut self, now_ns: u64) {
-        let is_late = |since: u64| now_ns.saturating_sub(since) > self.limits.deadline_ns;
-        for asked in &mut self.asked {
+        let Self { limits, asked, slots, waiting, operation, finished, .. } = self;
+        let is_late = |since: u64| now_ns.saturating_sub(since) > limits.deadline_ns;
+        for asked in asked {
             let given_up = |asked: &mut Asked| is_late(asked.at) && asked.question.may_give_up;
             let Some(Asked { key, question, .. }) = asked.take_if(given_up) else { continue };
-            let Some(connection) = find(&mut self.slots, key) else { continue };
+            let Some(connection) = find(slots, key) else { continue };
             let failure = if question.read_only { Failure::NothingDone } else { Failure::Unknown };
             connection.conversation.fail(question.ticket, failure);
-            self.finished.push(key);
+            finished.push(key);
         }
         // No lane has become free for them in that time.
-        for key in &self.waiting {
-            let Some(connection) = find(&mut self.slots, *key) else { continue };
-            if connection.waits_since.is_some_and(is_late) {
-                while let Some(question) = connection.conversation.question(&mut self.operation) {
-                    connection.conversation.fail(question.ticket, Failure::NothingDone);
-                }
-                self.finished.push(*key);
+        waiting.retain(|key| {
+            let Some(connection) = find(slots, *key) else { return false };
+            if !connection.waits_since.is_some_and(is_late) {
+                return true;
             }
-        }
+            connection.waits_since = None;
+            while let Some(question) = connection.conversation.question(operation) {
+                connection.conversation.fail(question.ticket, Failure::NothingDone);
+            }
+            finished.push(*key);
+            false
+        });
         for key in std::mem::take(&mut self.finished) {
             self.advance(key);
         }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use nix::sys::eventfd::EventFd;
@@ -243,54 +243,61 @@ fn l82_memory_is_looked_at_after_each_connection() {
     assert_eq!(all.most.load(Ordering::Relaxed), 5 * HOLDS);
 }
 
-/// A conversation that repeats what it hears, one byte at a time: the next one when the last one is taken.
+/// A conversation that repeats what it hears, one byte at a time: the next one when the last one is taken. Or each byte
+/// is an operation, and is answered when it fails.
 #[derive(Debug)]
 struct Echo {
+    asks: bool,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
 impl Conversation for Echo {
-    type Protocol = ();
+    type Protocol = bool;
 
-    fn open(_protocol: &(), _ends: Ends, _id: u64) -> Self {
-        Self { input: Vec::new(), output: Vec::new() }
+    fn open(asks: &bool, _ends: Ends, _id: u64) -> Self {
+        Self { asks: *asks, input: Vec::new(), output: Vec::new() }
     }
 
     fn refuse(&mut self, _why: Refused) {}
 
     fn wants_input(&self) -> bool {
-        self.input.is_empty()
+        self.asks || self.input.is_empty()
     }
 
     fn is_large(&self) -> bool {
         false
     }
 
-    fn receive(&mut self, _protocol: &(), bytes: &[u8]) {
+    fn receive(&mut self, _asks: &bool, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
     fn hang_up(&mut self) {}
 
-    fn work(&mut self, _protocol: &(), _counts: &mut Counts) -> Progress {
-        if self.output.is_empty() && !self.input.is_empty() {
+    fn work(&mut self, _asks: &bool, _counts: &mut Counts) -> Progress {
+        if !self.asks && self.output.is_empty() && !self.input.is_empty() {
             self.output.push(self.input.remove(0));
         }
         Progress::Rest
     }
 
     fn question(&mut self, _operation: &mut Vec<u8>) -> Option<Question> {
-        None
+        self.has_question().then(|| {
+            self.input.remove(0);
+            Question { ticket: 0, read_only: false, may_give_up: false }
+        })
     }
 
     fn has_question(&self) -> bool {
-        false
+        self.asks && !self.input.is_empty()
     }
 
-    fn answer(&mut self, _protocol: &(), _ticket: u64, _result: &[u8], _counts: &Counts) {}
+    fn answer(&mut self, _asks: &bool, _ticket: u64, _result: &[u8], _counts: &Counts) {}
 
-    fn fail(&mut self, _ticket: u64, _failure: Failure) {}
+    fn fail(&mut self, _ticket: u64, _failure: Failure) {
+        self.output.push(b'-');
+    }
 
     fn output(&self) -> &[u8] {
         &self.output
@@ -326,7 +333,7 @@ fn input_behind_output_is_taken_when_the_output_has_gone() {
     let owing =
         Owing { turn: 0, at: u32::MAX, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
     let address = ([127, 0, 0, 1], 0).into();
-    let mut door: FrontDoor<Echo, Owing> = FrontDoor::open(address, Limits::default(), (), owing).unwrap();
+    let mut door: FrontDoor<Echo, Owing> = FrontDoor::open(address, Limits::default(), false, owing).unwrap();
     let mut user = TcpStream::connect(door.address().unwrap()).unwrap();
     user.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let asked = Arc::clone(&stop);
@@ -339,4 +346,35 @@ fn input_behind_output_is_taken_when_the_output_has_gone() {
     });
     door.run(Waiting::Block, &stop).unwrap();
     assert_eq!(user.join().unwrap().unwrap(), *b"abc");
+}
+
+/// L144: an operation waits for a lane as long as any other, although an earlier one of its connection has waited in
+/// vain.
+#[test]
+fn l144_each_operation_waits_for_a_lane_until_its_own_deadline() {
+    const DEADLINE: Duration = Duration::from_millis(300);
+    let stop = Arc::new(AtomicBool::new(false));
+    let event = EventFd::from_value(0).unwrap();
+    let owing =
+        Owing { turn: 0, at: u32::MAX, owes: false, asked_due: Cell::new(0), event, stop: Arc::clone(&stop) };
+    let limits = Limits { lanes: 1, deadline_ns: 300_000_000, ..Limits::default() };
+    let mut door: FrontDoor<Echo, Owing> =
+        FrontDoor::open(([127, 0, 0, 1], 0).into(), limits, true, owing).unwrap();
+    let mut user = TcpStream::connect(door.address().unwrap()).unwrap();
+    user.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let asked = Arc::clone(&stop);
+    let user = std::thread::spawn(move || {
+        // The first one has the lane, and is never done.
+        let waited = [&b"ab"[..], b"c"].map(|operations| {
+            let begun = Instant::now();
+            user.write_all(operations).and_then(|()| user.read_exact(&mut [0])).map(|()| begun.elapsed())
+        });
+        asked.store(true, Ordering::Relaxed);
+        waited
+    });
+    door.run(Waiting::Block, &stop).unwrap();
+    for waited in user.join().unwrap() {
+        let waited = waited.unwrap();
+        assert!(waited >= DEADLINE, "{waited:?}");
+    }
 }

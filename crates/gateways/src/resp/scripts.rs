@@ -1,11 +1,11 @@
 //! The scripts of locks, which clients send as Lua. The gateway has no Lua: it knows these scripts, and the store has an
 //! operation for each.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use super::sha1::sha1;
 
-/// Maximum number of digests that are kept.
+/// Maximum number of digests that are kept. The oldest ones are forgotten: their users send the script again.
 const DIGESTS_MAX: usize = 64;
 
 /// What a script does to its key, if the key has the value in the first argument.
@@ -50,9 +50,9 @@ const SCRIPTS: &[(&str, Does)] = &[
     ),
 ];
 
-/// The digests of scripts that clients have sent.
+/// The digests of scripts that clients have sent, in the order in which they were last sent.
 #[derive(Debug, Default)]
-pub(super) struct Scripts(BTreeMap<[u8; 40], Does>);
+pub(super) struct Scripts(VecDeque<([u8; 40], Does)>);
 
 impl Scripts {
     /// Takes a script, and returns its digest and what it does; none if it is not known.
@@ -64,15 +64,17 @@ impl Scripts {
             .collect();
         let (_, does) = SCRIPTS.iter().find(|(known, _)| known.as_bytes() == plain)?;
         let digest = sha1(text);
-        if self.0.len() < DIGESTS_MAX {
-            self.0.insert(digest, *does);
+        self.0.retain(|(known, _)| *known != digest);
+        self.0.push_back((digest, *does));
+        if self.0.len() > DIGESTS_MAX {
+            self.0.pop_front();
         }
         Some((digest, *does))
     }
 
     pub(super) fn find(&self, digest: &[u8]) -> Option<Does> {
-        let digest: [u8; 40] = digest.to_ascii_lowercase().try_into().ok()?;
-        self.0.get(&digest).copied()
+        let (_, does) = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(digest))?;
+        Some(*does)
     }
 
     /// Forgets all.
@@ -95,6 +97,18 @@ mod tests {
         assert!(scripts.load(b"return 1").is_none() && scripts.find(b"short").is_none());
         for blanks in 0..200 {
             scripts.load(&[&text[..], &vec![b' '; blanks]].concat());
+        }
+        assert_eq!(scripts.0.len(), DIGESTS_MAX);
+    }
+
+    /// L146: a script whose digest is answered is there, however many others came before.
+    #[test]
+    fn l146_a_loaded_script_is_there() {
+        let mut scripts = Scripts::default();
+        for blanks in 0..2 * DIGESTS_MAX {
+            let text = [SCRIPTS[0].0.as_bytes(), &vec![b' '; blanks]].concat();
+            let (digest, does) = scripts.load(&text).unwrap();
+            assert_eq!(scripts.find(&digest), Some(does));
         }
         assert_eq!(scripts.0.len(), DIGESTS_MAX);
     }

@@ -130,7 +130,7 @@ fn an_image_makes_the_log_shorter_and_nothing_is_forgotten() {
         disk.append(Lsn(1), bytes);
     }
     write(&mut disk, 1..100);
-    disk.image(SeqNum(90), executor().root_at(SeqNum(0)).unwrap());
+    disk.image(SeqNum(90), executor().root_at(SeqNum(0)).unwrap(), Vec::new());
     disk.stop().unwrap();
     let (mut storage, past) = open(dir.path());
     let Past::Log { records, cut: false } = past else { panic!("{past:?}") };

@@ -115,8 +115,8 @@ impl PageThread {
         self.give(PageJob::Adopt);
     }
 
-    pub(super) fn seal(&self, seq: SeqNum, root: Digest) {
-        self.give(PageJob::Seal(seq, root));
+    pub(super) fn seal(&self, seq: SeqNum, root: Digest, kept: Vec<u32>) {
+        self.give(PageJob::Seal(seq, root, kept));
     }
 
     fn give(&self, work: PageJob) {

@@ -79,7 +79,7 @@ impl Replica {
             pages += copied.labels().len();
             disk.pages(std::mem::take(&mut copied));
         }
-        disk.image(seq, root);
+        disk.image(seq, root, Vec::new());
         disk.append(Lsn(seq.0), b"");
         disk.flush();
         disk.wait_until_quiet();
@@ -170,7 +170,7 @@ fn what_has_changed_since_it_was_copied_is_not_what_the_disk_has() {
         let (copied, seq, root) = copy(&mut replica);
         let disk = replica.disk.as_mut().unwrap();
         disk.pages(copied);
-        disk.image(seq, root);
+        disk.image(seq, root, Vec::new());
         disk.wait_until_quiet();
         let stored = disk.take_stored();
         for replica in [&mut replica, &mut twin] {
@@ -287,7 +287,7 @@ fn what_was_put_aside_is_not_written_again() {
     assert_eq!(file.unsynced(), written, "it is there");
     file.write(&late).unwrap();
     assert_eq!(file.unsynced(), written + late.content().len());
-    let stored = file.seal(seq, root).unwrap();
+    let stored = file.seal(seq, root, &[]).unwrap();
     let kept = |(label, slot): &&(PageLabel, u32)| stored.contains(&(*label, *slot));
     let is_late = |label: &&PageLabel| late.labels().iter().any(|late| late.page == label.page);
     let replaced = early.labels().iter().filter(is_late).count();
@@ -298,7 +298,7 @@ fn what_was_put_aside_is_not_written_again() {
     let (other, ..) = copy(&mut replica);
     file.stage(&other).unwrap();
     file.write(&late).unwrap();
-    file.seal(seq.next(), root).unwrap();
+    file.seal(seq.next(), root, &[]).unwrap();
     assert_eq!(fs::metadata(dir.path().join("checkpoint/pages")).unwrap().len(), bytes);
     let mut loaded = executor(replica.dir.path(), 10);
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq.next(), root)));
@@ -327,7 +327,7 @@ fn what_has_landed_is_not_written_over_by_the_next_transfer() {
     file.adopt();
     file.write(&early).unwrap();
     file.write(&late).unwrap();
-    file.seal(seq, root).unwrap();
+    file.seal(seq, root, &[]).unwrap();
     let mut loaded = executor(replica.dir.path(), 10);
     assert_eq!(file_again(dir.path(), &loaded).load(&mut loaded, true).unwrap(), Some((seq, root)));
 }

@@ -167,7 +167,8 @@ impl LivesKnown {
         self.tentative.push((seq, replica, life, floor));
     }
 
-    /// A batch with a recovery request of a member was executed: its result says which life it has opened.
+    /// A batch with a recovery request of a member was executed: its result says which life its sender has. Returns
+    /// whether the request has opened it.
     pub(crate) fn note_result(
         &mut self,
         seq: SeqNum,
@@ -175,13 +176,14 @@ impl LivesKnown {
         from: ReplicaId,
         timestamp: Timestamp,
         result: &[u8],
-    ) {
-        if let Some(Recovered { bits, floor, .. }) = Recovered::decode(result)
-            && cluster.contains(from)
-        {
-            self.note(seq, from, Life { timestamp, bits }, floor);
+    ) -> bool {
+        let Some(Recovered { life, floor, .. }) = Recovered::decode(result) else { return false };
+        let opened = life.timestamp == timestamp && cluster.contains(from);
+        if opened {
+            self.note(seq, from, life, floor);
             mutant!(M82, (), _ = self.settle(seq));
         }
+        opened
     }
 
     /// The executed batches up to `last` are those that have committed; those above it may be undone. Says whether

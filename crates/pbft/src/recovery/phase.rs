@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::{Lives, Recovered, Recovery as Request};
+use quorate_wire::life::{Life, Lives, Recovered, Recovery as Request};
 use quorate_wire::message::{QueryStable, Reply, ReplyStable};
 use quorate_wire::{Cluster, Digest};
 
@@ -23,14 +23,12 @@ enum Phase {
     Estimating { nonce: u64, estimate: Estimate, views: Votes<ViewNum> },
     /// RC-6: its recovery request is on its way through the order.
     Requesting {
-        bound: SeqNum,
-        /// `u`: in the life that the request opens this replica votes in no view below it (RC-11c).
-        floor: ViewNum,
-        /// The random bits of that life.
-        bits: u64,
+        request: Request,
         frame: Vec<u8>,
         timestamp: Timestamp,
         replies: Votes<(Digest, SeqNum)>,
+        /// This replica's present life, as others tell it.
+        told: Votes<Life>,
         /// Timestamps of replies to later requests than this one: of an earlier life, by a clock ahead.
         later: Votes<Timestamp>,
         /// Who says that the request was not executed, and so never will be (EX-2).
@@ -54,7 +52,7 @@ pub(crate) enum Answered {
     /// Too little.
     NotYet,
     /// A later request of this replica is known: the next one needs a later timestamp.
-    TooOld { next: Timestamp, bounds: (SeqNum, ViewNum) },
+    TooOld { next: Timestamp, request: Request },
     /// It was executed at `noted`, and the others are in `view`.
     Noted { noted: SeqNum, bound: SeqNum, view: ViewNum },
 }
@@ -133,20 +131,18 @@ impl Recovery {
     /// The recovery request is on its way: nothing may be sent about numbers up to its bound, nor be voted in views below
     /// its floor.
     pub(crate) fn request(&mut self, frame: Vec<u8>, timestamp: Timestamp, request: Request, n: usize) {
-        let Request { bound, bits, floor } = request;
-        self.silent_to = self.silent_to.max(bound);
-        let (replies, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n));
-        self.phase =
-            Phase::Requesting { bound, floor, bits, frame, timestamp, replies, later, refused: 0, views };
+        self.silent_to = self.silent_to.max(request.bound);
+        let (replies, told, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n), Votes::new(n));
+        self.phase = Phase::Requesting { request, frame, timestamp, replies, told, later, refused: 0, views };
     }
 
-    /// Returns the timestamp that the next recovery request needs at least, and its bounds, if `count` replicas, so a correct
-    /// one, have not executed this one: there was no place for its reply, and the same request gets none later (L40), or an
-    /// earlier life of this replica has used its timestamp (L63).
-    pub(crate) fn refused_by(&self, count: usize) -> Option<(Timestamp, (SeqNum, ViewNum))> {
+    /// Returns the next recovery request, and the timestamp that it needs at least, if this one has opened no life at `count`
+    /// replicas, so at a correct one: there was no place for its reply, and the same request gets none later (L40), an earlier
+    /// life of this replica has used its timestamp (L63), or it names another life than the present one (L125).
+    pub(crate) fn refused_by(&self, count: usize) -> Option<(Timestamp, Request)> {
         match &self.phase {
-            Phase::Requesting { bound, floor, timestamp, refused, .. } if size(*refused) >= count => {
-                Some((Timestamp(timestamp.0.saturating_add(1)), (*bound, *floor)))
+            Phase::Requesting { request, timestamp, told, refused, .. } if size(*refused) >= count => {
+                Some((Timestamp(timestamp.0.saturating_add(1)), next(request, told, count)))
             }
             Phase::Requesting { .. }
             | Phase::Member
@@ -163,11 +159,15 @@ impl Recovery {
         m: &Reply<'_>,
         cluster: Cluster,
     ) -> Result<Answered, Reject> {
-        let Phase::Requesting { bound, floor, bits, timestamp, replies, later, refused, views, .. } =
+        let Phase::Requesting { request, timestamp, replies, told, later, refused, views, .. } =
             &mut self.phase
         else {
             return Err(Reject::Unwanted);
         };
+        let recovered = m.result.and_then(Recovered::decode);
+        if let Some(recovered) = recovered.filter(|_| m.timestamp >= *timestamp) {
+            told.replace(from, recovered.life);
+        }
         if m.timestamp > *timestamp {
             // f + 1 replicas know a later request of ours: a correct one does, so ours has to be later.
             later.replace(from, m.timestamp);
@@ -176,14 +176,15 @@ impl Recovery {
             let newest = known.iter().rev().nth(cluster.f());
             return Ok(newest.map_or(Answered::NotYet, |newest| Answered::TooOld {
                 next: Timestamp(newest.0.saturating_add(1)),
-                bounds: (*bound, *floor),
+                request: next(request, told, cluster.weak()),
             }));
         }
         if m.timestamp != *timestamp || m.tentative {
             return Err(Reject::WrongNonce);
         }
-        let recovered = m.result.and_then(Recovered::decode).filter(|recovered| recovered.bits == *bits);
-        let Some(Recovered { seq: noted, .. }) = recovered else {
+        let opened = Life { timestamp: *timestamp, bits: request.bits };
+        let Some(Recovered { seq: noted, .. }) = recovered.filter(|recovered| recovered.life == opened)
+        else {
             *refused |= bit(from);
             return Err(Reject::Unwanted);
         };
@@ -194,7 +195,8 @@ impl Recovery {
             return Ok(Answered::NotYet);
         }
         // RC-11c: in no view below the floor that the others go by.
-        Ok(Answered::Noted { noted, bound: *bound, view: told_by(views, cluster.weak()).max(*floor) })
+        let view = told_by(views, cluster.weak()).max(request.floor);
+        Ok(Answered::Noted { noted, bound: request.bound, view })
     }
 
     /// The request was executed: this replica waits for a stable checkpoint at `until`, and is silent about numbers up to
@@ -293,6 +295,13 @@ impl Recovery {
             self.note_request(*replica, lives.life.timestamp, if is_known { lives.noted } else { seq });
         }
     }
+}
+
+/// Returns the recovery request after `request`, but for its bits. It names the life that `count` replicas have told, so a
+/// correct one.
+fn next(request: &Request, told: &Votes<Life>, count: usize) -> Request {
+    let life = told.most().filter(|(_, by)| *by >= count).map(|(life, _)| life);
+    Request { before: life.unwrap_or(request.before), ..*request }
 }
 
 /// Returns the highest view that `count` replicas have told to be in, or beyond: with `f + 1` a correct one is.

@@ -154,9 +154,10 @@ impl Replica {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
-                self.recovery.note_request(replica, reply.timestamp, seq);
-                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result) {
-                    self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result);
+                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result)
+                    && self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result)
+                {
+                    self.recovery.note_request(replica, reply.timestamp, seq);
                 }
                 if tentative {
                     continue; // RC-6: committed replies only

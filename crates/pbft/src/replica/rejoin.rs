@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use quorate_wire::codec::Writer;
-use quorate_wire::id::{Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::id::{Principal, ReplicaId, SeqNum, Timestamp};
 use quorate_wire::life::Recovery as Request;
 use quorate_wire::message::{
     Kind, QueryStable, Reply, ReplyStable, RequestBody, RequestFlags, SuspectReason,
@@ -33,8 +33,8 @@ impl Replica {
 
     /// Asks again what has not been answered.
     pub(super) fn on_recovery_timer(&mut self, now: Now, out: &mut Actions) {
-        if let Some((next, bounds)) = self.recovery.refused_by(self.cluster.weak()) {
-            return self.send_recovery_request(now, next.max(Timestamp(now.wall_ns)), bounds, out);
+        if let Some((next, request)) = self.recovery.refused_by(self.cluster.weak()) {
+            return self.send_recovery_request(now, next.max(Timestamp(now.wall_ns)), request, out);
         }
         match self.recovery.question() {
             None => return,
@@ -69,19 +69,14 @@ impl Replica {
             Err(reason) => return out.reject(reason),
         };
         let bound = checkpoint.plus(mutant!(M58, self.config.window, 0));
-        self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), (bound, floor), out);
+        // Without the state, its life is not known. If it is not the first, the others tell which.
+        let request = Request { bound, bits: 0, floor, before: self.own_life() };
+        self.send_recovery_request(now, Timestamp(now.wall_ns.max(1)), request, out);
     }
 
-    fn send_recovery_request(
-        &mut self,
-        now: Now,
-        timestamp: Timestamp,
-        (bound, floor): (SeqNum, ViewNum),
-        out: &mut Actions,
-    ) {
+    fn send_recovery_request(&mut self, now: Now, timestamp: Timestamp, request: Request, out: &mut Actions) {
         // RC-11: nobody can have signed for this life before, because nobody can have known its bits.
-        let bits = self.rng.next();
-        let request = Request { bound, bits, floor };
+        let request = Request { bits: self.rng.next(), ..request };
         let frame = self.recovery_request(timestamp, &request);
         self.recovery.request(frame, timestamp, request, self.cluster.n());
         self.on_recovery_timer(now, out);
@@ -109,8 +104,8 @@ impl Replica {
     pub(super) fn on_recovery_reply(&mut self, now: Now, from: ReplicaId, m: &Reply<'_>, out: &mut Actions) {
         let (noted, bound, view) = match self.recovery.take_reply(from, m, self.cluster) {
             Ok(Answered::NotYet) => return,
-            Ok(Answered::TooOld { next, bounds }) => {
-                return self.send_recovery_request(now, next, bounds, out);
+            Ok(Answered::TooOld { next, request }) => {
+                return self.send_recovery_request(now, next, request, out);
             }
             Ok(Answered::Noted { noted, bound, view }) => (noted, bound, view),
             Err(reason) => return out.reject(reason),

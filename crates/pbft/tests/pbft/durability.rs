@@ -9,7 +9,7 @@ use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::Digest;
 use quorate_wire::codec::Writer;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::Recovery;
+use quorate_wire::life::{Life, Recovery};
 use quorate_wire::message::{Bitmap, Echoes, Kind, QueryStable, Start, Status};
 use quorate_wire::reply::{Reply, ReplyOutcome};
 
@@ -128,7 +128,8 @@ fn s2_reads_and_cached_replies_wait_as_well() {
 fn l52_a_replica_that_rejoins_hears_of_no_view_that_a_crash_takes_back() {
     let mut desk = Desk::with(R1, 4, 1, sync);
     let mut operation = Vec::new();
-    Recovery { bound: SeqNum(0), bits: 7, floor: ViewNum(0) }.encode(&mut operation);
+    let before = Life::default();
+    Recovery { bound: SeqNum(0), bits: 7, floor: ViewNum(0), before }.encode(&mut operation);
     let frame = desk.request_frame_with(ClientId(u64::from(R3.0)), 1, &operation, false, true);
     let batch = desk.batch_of(core::slice::from_ref(&frame));
     desk.pre_prepare(R0, 0, 1, &batch);

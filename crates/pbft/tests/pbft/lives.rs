@@ -21,7 +21,8 @@ fn life(t: u64, bits: u64) -> Life {
 fn recover(desk: &mut Desk, from: ReplicaId, (t, bits): (u64, u64), floor: u64) {
     let seq = 1;
     let mut operation = Vec::new();
-    Recovery { bound: SeqNum(0), bits, floor: ViewNum(floor) }.encode(&mut operation);
+    let before = Life::default();
+    Recovery { bound: SeqNum(0), bits, floor: ViewNum(floor), before }.encode(&mut operation);
     let client = ClientId(u64::from(from.0));
     let frame = desk.request_frame_with(client, t, &operation, false, true);
     let batch = desk.batch_of(&[frame]);

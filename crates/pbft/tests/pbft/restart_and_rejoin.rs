@@ -7,7 +7,7 @@ use quorate_pbft::step::{Recipient, Reject};
 use quorate_pbft::{Milestone, Restart, Resume};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::{Lives, Recovered, Recovery};
+use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::message::{
     Bitmap, Echoes, Kind, QueryStable, Reply, ReplyStable, ReqAck, RequestBody, Start, Status, ViewChange,
 };
@@ -306,7 +306,8 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     let operation = RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().operation.to_vec();
     let asked = Recovery::decode(&operation).unwrap();
     let mut result = Vec::new();
-    Recovered { seq: SeqNum(11), bits: asked.bits, floor: asked.floor }.encode(&mut result);
+    let life = Life { timestamp, bits: asked.bits };
+    Recovered { seq: SeqNum(11), life, floor: asked.floor }.encode(&mut result);
     let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
     for from in [R0, R2, R3] {
         let reply = Reply {
@@ -343,18 +344,20 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
 /// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.
 #[test]
 fn l40_a_refused_recovery_request_is_replaced() {
-    replaces_its_request_after(b"no");
+    assert_eq!(replaces_its_request_after(b"no"), Life::default());
 }
 
-/// L63, RC-6: nor is one executed whose timestamp an earlier life has used: the answer to that has other bits.
+/// L63, RC-6: nor is one executed whose timestamp an earlier life has used: the answer to that has other bits. L125: the next
+/// request names the life that a correct replica has told.
 #[test]
 fn l63_an_answer_to_an_earlier_life_is_none() {
-    let mut result = Vec::new();
-    Recovered { seq: SeqNum(11), bits: 7, floor: ViewNum(0) }.encode(&mut result);
-    replaces_its_request_after(&result);
+    let (mut result, life) = (Vec::new(), Life { timestamp: Timestamp(6), bits: 7 });
+    Recovered { seq: SeqNum(11), life, floor: ViewNum(0) }.encode(&mut result);
+    assert_eq!(replaces_its_request_after(&result), life);
 }
 
-fn replaces_its_request_after(result: &[u8]) {
+/// Returns the life that the next request names.
+fn replaces_its_request_after(result: &[u8]) -> Life {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
     let view = ViewNum(0);
@@ -364,17 +367,20 @@ fn replaces_its_request_after(result: &[u8]) {
     }
     let asked = |desk: &Desk| {
         let (_, frame) = desk.last_sent(Kind::Request).unwrap();
-        RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap().timestamp
+        let request = RequestBody::decode(Frame::decode(&frame).unwrap().body).unwrap();
+        (request.timestamp, Recovery::decode(request.operation).unwrap().before)
     };
-    let (me, first) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
+    let (me, (first, before)) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
+    assert_eq!(before, Life::default());
     for (from, replaces) in [(R0, false), (R2, true)] {
         let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, result);
         let (client, result) = (me, Some(result));
         let reply = Reply { view, timestamp: first, client, tentative: false, digest, result };
         desk.hear(from, Kind::Reply, |w| reply.encode(w));
         desk.pass(150);
-        assert_eq!(asked(&desk) > first, replaces, "{from}");
+        assert_eq!(asked(&desk).0 > first, replaces, "{from}");
     }
+    asked(&desk).1
 }
 
 /// L55, RC-10: a replica has rejoined long ago, and this one starts again from an image of now, in an idle cluster. It expects no

@@ -113,7 +113,8 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
             self.disk.pages(copied);
         }
         if saving.is_done() {
-            self.disk.image(saving.seq(), saving.root());
+            let kept = self.executor.places_before(saving.seq());
+            self.disk.image(saving.seq(), saving.root(), kept);
         } else {
             self.saving = Some(saving);
         }

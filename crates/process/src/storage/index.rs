@@ -50,7 +50,7 @@ impl IndexEntry {
 }
 
 /// The checkpoint that an index describes completely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seal {
     pub(super) seq: SeqNum,
     pub(super) root: Digest,
@@ -58,15 +58,18 @@ pub(super) struct Seal {
     pub(super) shape: [u8; 16],
 }
 
-/// Appends entries to `out` as chunks from number `number` on, the last one sealed. Returns the number of chunks.
+/// Appends entries to `out` as chunks from number `number` on, the last one sealed if there is a seal. Returns the number of
+/// chunks.
 pub(super) fn encode(
     key: &[u8; 32],
     generation: u64,
     number: u64,
     entries: &[IndexEntry],
-    seal: &Seal,
+    seal: Option<&Seal>,
     out: &mut Vec<u8>,
 ) -> u64 {
+    let is_sealed = seal.is_some();
+    let seal = seal.copied().unwrap_or_default();
     let count = entries.len().div_ceil(ENTRIES_MAX).max(1);
     let mut numbers = number..;
     for index in 0..count {
@@ -78,7 +81,7 @@ pub(super) fn encode(
         w.u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
         w.u64(generation);
         w.u64(numbers.next().unwrap_or(u64::MAX));
-        w.u8(u8::from(index + 1 == count));
+        w.u8(u8::from(is_sealed && index + 1 == count));
         w.u64(seal.seq.0);
         w.digest(&seal.root);
         w.bytes(&seal.shape);
@@ -227,13 +230,13 @@ mod tests {
     /// Three seals; the second takes three chunks.
     fn three() -> (Vec<u8>, [usize; 3]) {
         let mut out = Vec::new();
-        let mut number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut out);
+        let mut number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], Some(&seal(10)), &mut out);
         let first = out.len();
         let many: Vec<IndexEntry> = (0..2100).map(|page| entry(page, page + 5)).collect();
-        number += encode(&KEY, 2, number, &many, &seal(20), &mut out);
+        number += encode(&KEY, 2, number, &many, Some(&seal(20)), &mut out);
         let second = out.len();
         let gone = IndexEntry { slot: 0, label: PageLabel { digest: Digest::ZERO, ..entry(3, 0).label } };
-        assert_eq!(encode(&KEY, 2, number, &[gone, entry(1, 9)], &seal(30), &mut out), 1);
+        assert_eq!(encode(&KEY, 2, number, &[gone, entry(1, 9)], Some(&seal(30)), &mut out), 1);
         let ends = [first, second, out.len()];
         (out, ends)
     }
@@ -260,10 +263,10 @@ mod tests {
     #[test]
     fn d10_what_is_left_of_a_checkpoint_that_was_being_written_leaves_the_one_before() {
         let mut bytes = Vec::new();
-        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut bytes);
+        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], Some(&seal(10)), &mut bytes);
         let end = bytes.len();
         let many: Vec<IndexEntry> = (0..2100).map(|page| entry(page, page + 5)).collect();
-        encode(&KEY, 2, number, &many, &seal(20), &mut bytes);
+        encode(&KEY, 2, number, &many, Some(&seal(20)), &mut bytes);
         let chunks = [end, end + 12 * BLOCK, end + 24 * BLOCK, bytes.len()];
         for kept in 0..8 {
             let mut torn = bytes.clone();
@@ -275,7 +278,7 @@ mod tests {
             assert_eq!((index.seal, index.entries.len(), index.end), (Some(seal(seq)), pages, end), "{kept}");
             // The next checkpoint takes its place. It is shorter: what is left behind it does not count.
             let mut next = Vec::new();
-            encode(&KEY, 2, number, &[entry(3, 9)], &seal(30), &mut next);
+            encode(&KEY, 2, number, &[entry(3, 9)], Some(&seal(30)), &mut next);
             torn[chunks[0]..chunks[0] + next.len()].copy_from_slice(&next);
             let index = read(&KEY, 2, &torn);
             let end = chunks[0] + next.len();
@@ -287,11 +290,11 @@ mod tests {
     #[test]
     fn l93_what_is_left_of_two_checkpoints_is_none() {
         let mut bytes = Vec::new();
-        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], &seal(10), &mut bytes);
+        let number = encode(&KEY, 2, 0, &[entry(1, 0), entry(2, 1)], Some(&seal(10)), &mut bytes);
         let (end, mut next) = (bytes.len(), Vec::new());
         let many = |slot: u32| (0..2100).map(|page| entry(page, page + slot)).collect::<Vec<_>>();
-        encode(&KEY, 2, number, &many(5), &seal(20), &mut bytes);
-        encode(&KEY, 2, number, &many(3000), &seal(30), &mut next);
+        encode(&KEY, 2, number, &many(5), Some(&seal(20)), &mut bytes);
+        encode(&KEY, 2, number, &many(3000), Some(&seal(30)), &mut next);
         for kept in 1..4 {
             let mut mixed = bytes.clone();
             let len = kept * 12 * BLOCK;

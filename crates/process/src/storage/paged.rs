@@ -22,7 +22,10 @@
 //! its slot too. Free slots are written by the next image only, whose first page is passed after this store has
 //! received all slots of the previous one: the process begins no image before
 //! that. Slots that a transfer may use
-//! (`leftover`) become free with the first seal, and there is none during a transfer.
+//! (`leftover`) become free with the first seal, and there is none during a transfer. An older checkpoint may still need
+//! a page that was replaced without being read ([`PageStore::look_at`]). It is read from its slot, too. The sealed
+//! checkpoint and later ones have that slot, or it is not needed; the slots of those before it are named with the seal
+//! ([`super::queue::DiskQueue::image`]), and do not become free.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString as _};
@@ -32,7 +35,7 @@ use core::cell::{Cell, OnceCell, RefCell};
 
 use quorate_service::PageFault;
 use quorate_service::image::Checker;
-use quorate_service::page::{PageLabel, PageStore};
+use quorate_service::page::{OldPage, PageLabel, PageStore};
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
@@ -269,11 +272,6 @@ impl<D: DiskIo> PageStore for Paged<D> {
         if group.stored & bit == 0 { Ok(None) } else { self.fetch(page) }
     }
 
-    #[inline]
-    fn bring(&self, page: u32) -> Result<(), PageFault> {
-        self.get(page).map(|_| ())
-    }
-
     fn look<'a>(&'a self, page: u32, buffer: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>, PageFault> {
         let Some((_, home)) = self.away(page) else { return self.get(page) };
         buffer.resize(self.page_bytes, 0);
@@ -282,7 +280,7 @@ impl<D: DiskIo> PageStore for Paged<D> {
     }
 
     #[inline]
-    fn replace(&mut self, page: u32, content: Option<Page>) -> Result<Option<Page>, PageFault> {
+    fn replace(&mut self, page: u32, content: Option<Page>) -> OldPage {
         let (at_group, at, bit) = place(page);
         if content.is_none() && self.groups.get(at_group).is_none_or(Option::is_none) {
             return Ok(None);
@@ -293,6 +291,7 @@ impl<D: DiskIo> PageStore for Paged<D> {
         let group = self.groups[at_group].get_or_insert_with(Group::new);
         let was = group.content[at].take();
         let was_stored = group.stored & bit != 0;
+        let slot = group.homes.as_ref().filter(|_| was_stored && was.is_none()).map(|homes| homes[at].slot);
         if was_stored {
             group.stored &= mutant!(M147, !bit, u64::MAX);
             self.stored -= mutant!(M147, 1, 0);
@@ -306,7 +305,13 @@ impl<D: DiskIo> PageStore for Paged<D> {
         }
         group.here.set(here);
         group.used.set(used);
-        if was.is_none() && was_stored { Err(PageFault { page }) } else { Ok(was) }
+        slot.map_or(Ok(was), Err)
+    }
+
+    fn look_at<'a>(&'a self, label: &PageLabel, slot: u32, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        buffer.resize(self.page_bytes, 0);
+        self.read(label.page, Home { slot, modified: label.modified, digest: label.digest }, buffer).ok()?;
+        Some(buffer)
     }
 
     fn next(&self, from: u32) -> Option<u32> {

@@ -83,12 +83,16 @@ pub struct PageWriter<D: DiskIo> {
     table: BTreeMap<u32, IndexEntry>,
     /// The entries written since.
     pending: BTreeMap<u32, IndexEntry>,
+    /// The slots of those whose pages the disk had before. A checkpoint may be read from there.
+    found: BTreeSet<u32>,
     /// Pages that were passed again since, although the disk has them.
     same: Vec<u32>,
     /// Good pages that were found but are not a state, or came with a transfer: it may use them until the next seal.
     leftover: BTreeMap<u32, IndexEntry>,
     /// Pages that a transfer has made part of the state, and that may be nowhere else: kept until the next seal.
     adopted: BTreeMap<u32, IndexEntry>,
+    /// Slots that have been replaced: they become free with the next seal, unless an older checkpoint needs them.
+    replaced: BTreeSet<u32>,
     /// Free slots below `slots`.
     free: BTreeSet<u32>,
     slots: u32,
@@ -115,9 +119,11 @@ impl<D: DiskIo> PageWriter<D> {
             has_tail: false,
             table: BTreeMap::new(),
             pending: BTreeMap::new(),
+            found: BTreeSet::new(),
             same: Vec::new(),
             leftover: BTreeMap::new(),
             adopted: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             free: BTreeSet::new(),
             slots: 0,
             unsynced: 0,
@@ -193,12 +199,28 @@ impl<D: DiskIo> PageWriter<D> {
         !self.leftover.is_empty()
     }
 
-    /// Removes the record of the pages' checkpoint. The pages stay in their slots.
+    /// Replaces the index by one without a seal: the good pages stay in their slots, and are no checkpoint. A transfer may
+    /// use them, after another start, too.
     pub(super) fn forget_seal(&mut self) -> Result<(), DiskError> {
-        for (_, name) in indexes(&self.disk)? {
-            self.disk.remove(&name)?;
+        let before = indexes(&self.disk)?;
+        let entries: Vec<IndexEntry> = self.leftover.values().copied().collect();
+        match self.begin_index(&entries, None) {
+            // On a full disk, a transfer brings all pages after another start.
+            Err(error) if !error.is_full() => return Err(error),
+            Ok(()) | Err(_) => self.index = None,
+        }
+        for (_, name) in before {
+            self.remove_index(&name)?;
         }
         self.disk.sync_dir(CHECKPOINT)
+    }
+
+    /// Removes an index, if it exists.
+    fn remove_index(&self, name: &str) -> Result<(), DiskError> {
+        match self.disk.remove(name) {
+            Err(error) if !error.is_missing() => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Does a job.
@@ -211,8 +233,8 @@ impl<D: DiskIo> PageWriter<D> {
             PageJob::Write(copied) => self.write(copied)?,
             PageJob::Stage(copied) => return self.stage(copied).map(PagesDone::Staged),
             PageJob::Adopt => self.adopt(),
-            PageJob::Seal(seq, root) => {
-                return self.seal(*seq, *root).map(|stored| PagesDone::Sealed(*seq, stored));
+            PageJob::Seal(seq, root, kept) => {
+                return self.seal(*seq, *root, kept).map(|stored| PagesDone::Sealed(*seq, stored));
             }
         }
         Ok(PagesDone::Written)
@@ -254,7 +276,17 @@ impl<D: DiskIo> PageWriter<D> {
         }
         self.write_content(&entries)?;
         self.same.extend(same);
+        for (label, slot) in copied.in_place() {
+            let entry = IndexEntry { slot: *slot, label: *label };
+            if self.table.get(&label.page) != Some(&entry) {
+                found.push(entry);
+            } else if let Some(before) = self.pending.remove(&label.page) {
+                self.release(before);
+            }
+        }
         for entry in &found {
+            self.replaced.remove(&entry.slot);
+            self.found.insert(entry.slot);
             for pages in [&mut self.leftover, &mut self.adopted] {
                 if pages.get(&entry.label.page) == Some(entry) {
                     pages.remove(&entry.label.page);
@@ -266,11 +298,22 @@ impl<D: DiskIo> PageWriter<D> {
                 self.free.remove(&entry.slot);
                 self.slots = self.slots.max(entry.slot + 1);
             }
-            let before = self.pending.insert(entry.label.page, entry);
+            let before = self.pending.insert(entry.label.page, entry).filter(|before| *before != entry);
             let before = mutant!(M149, before, before.or(self.table.get(&entry.label.page).copied()));
-            self.free.extend(before.filter(|before| !before.is_empty()).map(|before| before.slot));
+            if let Some(before) = before {
+                self.release(before);
+            }
         }
         Ok(())
+    }
+
+    /// An entry is not pending any more.
+    fn release(&mut self, before: IndexEntry) {
+        if before.is_empty() {
+            return;
+        }
+        let slots = if self.found.remove(&before.slot) { &mut self.replaced } else { &mut self.free };
+        slots.insert(before.slot);
     }
 
     /// Writes pages of a state transfer, and returns their slots. They become part of the state with an image. Until
@@ -297,7 +340,7 @@ impl<D: DiskIo> PageWriter<D> {
     pub fn adopt(&mut self) {
         for (page, entry) in core::mem::take(&mut self.leftover) {
             let before = self.adopted.insert(page, entry);
-            self.free.extend(before.map(|before| before.slot));
+            self.replaced.extend(before.map(|before| before.slot));
         }
     }
 
@@ -351,27 +394,41 @@ impl<D: DiskIo> PageWriter<D> {
         Ok(())
     }
 
-    /// Makes the written pages checkpoint `seq`, durably. Returns the slots of the pages that are new in it, or were
-    /// passed again for it. If the disk is full, nothing has changed.
-    pub fn seal(&mut self, seq: SeqNum, root: Digest) -> Result<Vec<(PageLabel, u32)>, DiskError> {
+    /// Makes the written pages checkpoint `seq`, durably. Replaced slots become free, but none in `kept`. Returns the slots
+    /// of the pages that are new in it, or were passed again for it. If the disk is full, nothing has changed.
+    pub fn seal(
+        &mut self,
+        seq: SeqNum,
+        root: Digest,
+        kept: &[u32],
+    ) -> Result<Vec<(PageLabel, u32)>, DiskError> {
         mutant!(M143, self.sync(), Ok(()))?;
         let seal = Seal { seq, root, shape: self.shape };
         let worth = 2 * index::size(self.table.len() + self.pending.len()) + SLACK;
         if self.index.is_some() && self.end < worth {
             self.append(&seal)?;
         } else {
-            self.begin_index(&seal)?;
+            let mut all = self.table.clone();
+            all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
+            let entries: Vec<IndexEntry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+            self.begin_index(&entries, Some(&seal))?;
         }
+        self.found.clear();
         let mut stored = core::mem::take(&mut self.same);
         for (page, entry) in core::mem::take(&mut self.pending) {
             stored.push(page);
             let before =
                 if entry.is_empty() { self.table.remove(&page) } else { self.table.insert(page, entry) };
-            self.free.extend(before.map(|before| before.slot));
+            self.replaced.extend(before.map(|before| before.slot));
         }
         for pages in [&mut self.leftover, &mut self.adopted] {
-            self.free.extend(core::mem::take(pages).into_values().map(|entry| entry.slot));
+            self.replaced.extend(core::mem::take(pages).into_values().map(|entry| entry.slot));
         }
+        let kept: BTreeSet<u32> = kept.iter().copied().collect();
+        let replaced = core::mem::take(&mut self.replaced).into_iter();
+        let (stay, mut free) = replaced.partition(|slot| kept.contains(slot));
+        self.replaced = stay;
+        self.free.append(&mut free);
         let entries = stored.iter().filter_map(|page| self.table.get(page));
         let stored = entries.map(|entry| (entry.label, entry.slot)).collect();
         self.shrink().map_err(DiskError::into_final)?;
@@ -381,7 +438,7 @@ impl<D: DiskIo> PageWriter<D> {
     fn append(&mut self, seal: &Seal) -> Result<(), DiskError> {
         let entries: Vec<IndexEntry> = self.pending.values().copied().collect();
         let mut bytes = Vec::new();
-        let count = index::encode(&self.key, self.generation, self.number, &entries, seal, &mut bytes);
+        let count = index::encode(&self.key, self.generation, self.number, &entries, Some(seal), &mut bytes);
         let Some(file) = &self.index else { unreachable!("there is an index") };
         let at = u64::try_from(self.end).unwrap_or(u64::MAX);
         if self.has_tail && file.len()? > at {
@@ -398,12 +455,9 @@ impl<D: DiskIo> PageWriter<D> {
     }
 
     /// Rewrites the index to a temporary file, and renames that.
-    fn begin_index(&mut self, seal: &Seal) -> Result<(), DiskError> {
-        let mut all = self.table.clone();
-        all.extend(self.pending.iter().map(|(page, entry)| (*page, *entry)));
-        let entries: Vec<IndexEntry> = all.into_values().filter(|entry| !entry.is_empty()).collect();
+    fn begin_index(&mut self, entries: &[IndexEntry], seal: Option<&Seal>) -> Result<(), DiskError> {
         let (generation, mut bytes) = (self.generation + 1, Vec::new());
-        let count = index::encode(&self.key, generation, 0, &entries, seal, &mut bytes);
+        let count = index::encode(&self.key, generation, 0, entries, seal, &mut bytes);
         if self.disk.exists(DRAFT) {
             self.disk.remove(DRAFT)?;
         }
@@ -413,11 +467,7 @@ impl<D: DiskIo> PageWriter<D> {
         self.disk.rename(DRAFT, &index_name(generation))?;
         self.disk.sync_dir(CHECKPOINT).map_err(DiskError::into_final)?;
         if self.generation > 0 {
-            match self.disk.remove(&index_name(self.generation)) {
-                // After `forget_seal` it does not exist.
-                Err(error) if !error.is_missing() => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            self.remove_index(&index_name(self.generation))?;
         }
         self.index = Some(file);
         (self.generation, self.number, self.end) = (generation, count, bytes.len());

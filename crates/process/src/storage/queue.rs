@@ -56,8 +56,9 @@ pub trait DiskQueue: core::fmt::Debug {
     /// Takes pages that have changed since they were last passed.
     fn pages(&mut self, copied: CopiedPages);
 
-    /// All pages that had changed up to the stable checkpoint `seq` were passed (D5).
-    fn image(&mut self, seq: SeqNum, root: Digest);
+    /// All pages that had changed up to the stable checkpoint `seq` were passed (D5). An earlier checkpoint needs the
+    /// slots in `kept`: they stay until the next image at least.
+    fn image(&mut self, seq: SeqNum, root: Digest, kept: Vec<u32>);
 
     /// The state was fetched: the log alone cannot restore it.
     fn image_soon(&mut self);
@@ -119,7 +120,7 @@ impl DiskQueue for () {
 
     fn pages(&mut self, _copied: CopiedPages) {}
 
-    fn image(&mut self, _seq: SeqNum, _root: Digest) {}
+    fn image(&mut self, _seq: SeqNum, _root: Digest, _kept: Vec<u32>) {}
 
     fn image_soon(&mut self) {}
 
@@ -296,8 +297,9 @@ pub enum PageJob {
     Stage(CopiedPages),
     /// The transfer is over: its pages are part of the state.
     Adopt,
-    /// All pages of this checkpoint, with this root, have been written: make them the state.
-    Seal(SeqNum, Digest),
+    /// All pages of this checkpoint, with this root, have been written: make them the state. An earlier checkpoint needs
+    /// these slots: they stay.
+    Seal(SeqNum, Digest, Vec<u32>),
 }
 
 /// What a job of the writer of the pages has done.

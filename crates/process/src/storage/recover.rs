@@ -90,14 +90,16 @@ pub fn look<D: DiskIo>(
     let found = StartsFile::new(disk.clone(), owner).read()?;
     let segments = log::segments(disk)?;
     disk.list(CHECKPOINT)?;
-    Ok(match found {
-        None => Err("the count of starts is missing or damaged".to_string()),
-        Some(found) if found.state == LogState::New || durability == Durability::Memory => Ok(()),
-        Some(found) if found.state == LogState::None => {
-            Err("it had not rejoined when it stopped".to_string())
-        }
-        Some(found) => Scan::of(disk, &segments, &owner, found.life, SEGMENT_BYTES)?.verdict(&found),
-    })
+    let Some(found) = found else {
+        return Ok(Err("the count of starts is missing or damaged".to_string()));
+    };
+    if found.state == LogState::New || durability == Durability::Memory {
+        return Ok(Ok(()));
+    }
+    if let Some(why) = distrusted(found.state, durability) {
+        return Ok(Err(why.to_string()));
+    }
+    Ok(Scan::of(disk, &segments, &owner, found.life, SEGMENT_BYTES)?.verdict(&found))
 }
 
 /// Loads the image of a stopped replica into `executor`, which has the initial state, and returns the records of its
@@ -118,11 +120,8 @@ pub fn read<S: Service, D: DiskIo>(
     if found.state == LogState::New {
         return Ok(Ok(None));
     }
-    if durability == Durability::Memory {
-        return Ok(Err("durability is memory: nothing is kept over a restart".to_string()));
-    }
-    if found.state == LogState::None {
-        return Ok(Err("it had not rejoined when it stopped".to_string()));
+    if let Some(why) = distrusted(found.state, durability) {
+        return Ok(Err(why.to_string()));
     }
     let segments = log::segments(disk)?;
     let scan = Scan::of(disk, &segments, &owner, found.life, SEGMENT_BYTES)?;
@@ -131,6 +130,20 @@ pub fn read<S: Service, D: DiskIo>(
     }
     PageWriter::new(disk.clone(), owner, executor).load(executor, true)?;
     Ok(Ok(Some(scan.into_records())))
+}
+
+/// Returns why a log in this state is not trusted, whatever is in it. None: it may be complete.
+fn distrusted(state: LogState, durability: Durability) -> Option<&'static str> {
+    if durability == Durability::Memory {
+        return Some("durability is memory: nothing is kept over a restart");
+    }
+    if mutant!(M152, state == LogState::None, false) {
+        return Some("it had not rejoined when it stopped");
+    }
+    // Without a note of that, an earlier version of this program may have written it.
+    let is_killed =
+        state == LogState::Unawaited || durability == Durability::Async && state != LogState::Clean;
+    is_killed.then_some("with durability async it was killed: the last moments may be missing")
 }
 
 impl<D: DiskIo> Storage<D> {
@@ -181,20 +194,9 @@ impl<D: DiskIo> Storage<D> {
                     Err(lost("the count of starts is older than the log"))
                 }
             }
-            (Some(_), Durability::Memory) => {
-                Err(lost("durability is memory: nothing is kept over a restart"))
+            (Some(found), _) => {
+                distrusted(found.state, durability).map_or(Ok(Some(found)), |why| Err(lost(why)))
             }
-            (Some(found), _) if mutant!(M152, found.state == LogState::None, false) => {
-                Err(lost("it had not rejoined when it stopped"))
-            }
-            // Without a note of that, an earlier version of this program may have written it.
-            (Some(found), _)
-                if found.state == LogState::Unawaited
-                    || durability == Durability::Async && found.state != LogState::Clean =>
-            {
-                Err(lost("with durability async it was killed: the last moments may be missing"))
-            }
-            (Some(found), _) => Ok(Some(found)),
         };
         let past = match verdict {
             Err(past) => past,

@@ -4,10 +4,10 @@ use quorate_quorum::cert::Evidence;
 use quorate_quorum::crypto::Statement;
 use quorate_quorum::message::{Op, Proof, Rid};
 use quorate_quorum::settings::Ts;
-use quorate_quorum::step::Call;
+use quorate_quorum::step::{Call, Failure};
 use quorate_quorum::version::{Version, value_digest};
 use quorate_quorum::{Body, Mutant, Protocol};
-use quorate_wire::ReplicaId;
+use quorate_wire::{ClientId, ReplicaId};
 
 use super::named::Scenario;
 use crate::hand::{Hand, Stage, client, server, value};
@@ -26,6 +26,14 @@ pub(super) const STOPPED_WRITER: Scenario = Scenario {
     about: "Outside its model MINIMAL-C fails as the theory says: a writer that stops half way blocks reads (§8)",
     mutants: &[],
     play: stopped_writer,
+};
+
+pub(super) const REFUSED_WRITER: Scenario = Scenario {
+    name: "minimal-c-refused-writer",
+    source: "[DISC02]",
+    about: "Outside the model of MINIMAL-C, too: a writer that loses its right half way blocks reads while a server lies (§8, §15)",
+    mutants: &[],
+    play: refused_writer,
 };
 
 pub(super) const EVIDENCE_MAXIMUM: Scenario = Scenario {
@@ -81,15 +89,33 @@ fn lost_store(stage: &mut Stage) -> Result<(), String> {
     Ok(())
 }
 
-/// STORE reaches one correct server and the writer is gone; the fourth server answers a fake. No
-/// version ever has q answers, and none but the old one has f + 1.
 fn stopped_writer(stage: &mut Stage) -> Result<(), String> {
+    half_written(stage, |hand, writer| hand.end(writer)).map(drop)
+}
+
+/// When the fourth server is correct again, q servers have the old version.
+fn refused_writer(stage: &mut Stage) -> Result<(), String> {
+    let mut hand = half_written(stage, |hand, writer| {
+        hand.revoke(1, writer);
+        hand.revoke(2, writer);
+        hand.exchange(writer, &[0, 1, 2]);
+    })?;
+    if hand.last(client(1)) != Some(&Err(Failure::NotAllowed)) {
+        return Err(format!("the writer is not told: {:?}", hand.last(client(1))));
+    }
+    hand.exchange(client(2), &[0, 1, 2, 3]);
+    hand.expect(client(2), "")
+}
+
+/// STORE reaches one correct server, and no other one accepts it; the fourth server answers a fake. No
+/// version ever has q answers, and none but the old one has f + 1.
+fn half_written(stage: &mut Stage, stop: impl FnOnce(&mut Hand, ClientId)) -> Result<Hand<'_>, String> {
     let mut hand = Hand::new(Protocol::MinimalC, stage, |_| {})?;
     let (writer, reader) = (client(1), client(2));
     hand.invoke(writer, Call::Write(value("half")));
     hand.deliver(|packet| packet.between(writer, &[0, 1, 2]) && packet.message.body.name() != "STORE");
     hand.deliver(|packet| packet.is_to(0) && packet.message.body.name() == "STORE");
-    hand.end(writer);
+    stop(&mut hand, writer);
     hand.lose(|packet| packet.from == writer.into());
     hand.invoke(reader, Call::Read);
     for attempt in 1..6 {
@@ -101,7 +127,7 @@ fn stopped_writer(stage: &mut Stage) -> Result<(), String> {
         }
         hand.fire(reader);
     }
-    Ok(())
+    Ok(hand)
 }
 
 /// Server 3 answers a read with a fake that is larger than everything.

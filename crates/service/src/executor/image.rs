@@ -32,6 +32,12 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         saving.copy(&mut self.state, pages_max, out)
     }
 
+    /// Returns the places of pages that are not part of checkpoint `seq`, and that earlier checkpoints need: a disk that
+    /// stores `seq` keeps them.
+    pub fn places_before(&self, seq: SeqNum) -> Vec<u32> {
+        self.state.places_before(seq)
+    }
+
     /// Gives up a copying: what has not been copied is part of the next.
     pub fn abandon_save(&mut self, saving: ImageCopy) {
         saving.abandon(&mut self.state);

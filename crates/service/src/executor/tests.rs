@@ -1,11 +1,8 @@
 //! Execution: exactly once, in an overlay or not, and the state that comes out.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::message::{Proof, Request, RequestFlags};
-use quorate_wire::{ReplicaId, ViewNum};
 
 use super::*;
 use crate::builtin::kv::{Answer, Kv, Operation};
@@ -221,62 +218,6 @@ fn time_never_goes_back() {
     assert_eq!(run(&mut other, 5, 0, false), 201, "the time is part of the state");
     assert_eq!(run(&mut executor, 5, u64::MAX, false), u64::MAX);
     assert_eq!(run(&mut executor, 6, 0, false), u64::MAX, "and ends without wrapping");
-}
-
-/// RC-6: a replica's request is a recovery request; its result is its number.
-#[test]
-fn a_recovery_request_returns_its_number() {
-    let mut executor = executor();
-    let replica = ClientId(2);
-    assert!(replica.replica().is_some());
-    execute(&mut executor, &[], false);
-    let (operation, result) = recovery(2, 77, 3);
-    let said = execute(&mut executor, &[(replica, 7, &operation)], false);
-    assert_eq!(said, [(ReplyOutcome::Executed, Some(result.clone()))]);
-    let said = execute(&mut executor, &[(replica, 7, &operation)], false);
-    assert_eq!(said, [(ReplyOutcome::Repeated, Some(result))]);
-    // Anything else that a replica asks for does nothing.
-    let said = execute(&mut executor, &[(replica, 8, b"put x 1")], false);
-    assert_eq!(said, [(ReplyOutcome::Executed, Some(Vec::new()))]);
-    assert_eq!(executor.lives().unwrap().len(), 1);
-}
-
-/// A recovery request with these bits and floor, and what it returns at number `seq`.
-fn recovery(seq: u64, bits: u64, floor: u64) -> (Vec<u8>, Vec<u8>) {
-    let (mut operation, mut result) = (Vec::new(), Vec::new());
-    Recovery { bound: SeqNum(0), bits, floor: ViewNum(floor) }.encode(&mut operation);
-    Recovered { seq: SeqNum(seq), bits, floor: ViewNum(floor) }.encode(&mut result);
-    (operation, result)
-}
-
-/// RC-11: the state notes the last two lives of each replica. They are undone with their batch, are in the digest, and
-/// come with an image of the state.
-#[test]
-fn rc11_the_state_keeps_the_last_two_lives() {
-    let mut executor = executor();
-    let (id, last) = (ClientId(2), ClientId(63));
-    assert_eq!(executor.lives(), Some(Vec::new()));
-    let before = executor.recompute();
-    execute(&mut executor, &[(id, 7, &recovery(0, 77, 3).0)], true);
-    executor.undo(SeqNum(0));
-    assert_eq!(executor.lives(), Some(Vec::new()));
-    execute(&mut executor, &[(id, 7, &recovery(0, 77, 3).0)], false);
-    execute(&mut executor, &[(id, 9, &recovery(0, 99, 5).0), (last, 1, &recovery(0, 1, 0).0)], false);
-    let life = |t, bits| Life { timestamp: Timestamp(t), bits };
-    let two = Lives { life: life(9, 99), before: life(7, 77), floor: ViewNum(5), noted: SeqNum(2) };
-    let one = Lives { life: life(1, 1), before: Life::default(), floor: ViewNum(0), noted: SeqNum(2) };
-    let noted = Some(vec![(ReplicaId(2), two), (ReplicaId(63), one)]);
-    assert_eq!(executor.lives(), noted);
-    // One that comes too late opens nothing, and neither does one of a replica that no cluster can have.
-    execute(&mut executor, &[(id, 8, &recovery(0, 88, 0).0), (ClientId(64), 1, &recovery(0, 1, 0).0)], false);
-    assert_eq!(executor.lives(), noted);
-    let root = executor.checkpoint(SeqNum(3));
-    assert_ne!(root, before);
-    let mut image = Vec::new();
-    assert!(executor.image(SeqNum(3), &mut image));
-    let mut other = self::executor();
-    assert_eq!(other.restore(&image), Ok((SeqNum(3), root)));
-    assert_eq!(other.lives(), noted);
 }
 
 /// PR-6: the null batch changes nothing at all.

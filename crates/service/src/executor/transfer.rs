@@ -85,6 +85,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
 }
 
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod world;

@@ -20,6 +20,8 @@ pub struct CopiedPages {
     content: Vec<u8>,
     /// Pages among them that could not be read where the disk has them.
     unreadable: Vec<u32>,
+    /// Pages that the disk has, and where: they were replaced unread, and are not read for this either.
+    in_place: Vec<(PageLabel, u32)>,
 }
 
 impl CopiedPages {
@@ -33,14 +35,19 @@ impl CopiedPages {
         &self.content
     }
 
+    /// Returns the pages that the disk has, each with its place there.
+    pub fn in_place(&self) -> &[(PageLabel, u32)] {
+        &self.in_place
+    }
+
     /// Returns whether there is no page.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.labels.is_empty() && self.in_place.is_empty()
     }
 
     /// Appends a page; an empty one has no content.
     pub(crate) fn push(&mut self, page: u32, label: Label, content: &[u8]) {
-        self.labels.push(PageLabel { page, modified: label.modified, digest: label.digest });
+        self.labels.push(label.of_page(page));
         self.content.extend_from_slice(content);
     }
 
@@ -82,7 +89,7 @@ impl ImageCopy {
     /// Begins to copy what has changed up to checkpoint `seq` since the state was copied last. None: the checkpoint is
     /// not held, or a page of it cannot be read.
     pub(crate) fn begin<P: PageStore>(state: &mut State<P>, seq: SeqNum) -> Option<Self> {
-        let root = state.root_at(seq).filter(|_| state.unsaved_unreadable().is_none())?;
+        let root = state.root_at(seq).filter(|_| !state.lacks_unsaved(seq))?;
         Some(Self { seq, root, bits: state.take_unsaved(), word: 0, lacks_page: false })
     }
 
@@ -107,12 +114,18 @@ impl ImageCopy {
                 state.mark_unsaved(page);
             }
             let label = replaced.unwrap_or_else(|| state.tree().label(0, page));
+            let place = state.replaced_place(seq, page);
+            let is_known = state.is_unreadable_at(seq, page);
+            if let Some(place) = place.filter(|_| !is_known) {
+                out.in_place.push((label.of_page(page), place));
+                continue;
+            }
             if state.take_repaired(page) {
                 out.unreadable.push(page);
             }
             let content = state.page_at(seq, page, &mut buffer).unwrap_or(&[]);
             if label.is_empty() != content.is_empty() {
-                // It has not changed since a disk has it, so it is a page of the newest checkpoint, too.
+                // It was not replaced since a disk has it, so it is a page of the newest checkpoint, too.
                 state.note_unreadable(page);
                 state.mark_unsaved(page);
                 self.lacks_page = true;

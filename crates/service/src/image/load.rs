@@ -129,7 +129,7 @@ struct StoredPage {
 
 impl StoredPage {
     fn as_label(&self) -> PageLabel {
-        PageLabel { page: self.page, modified: self.label.modified, digest: self.label.digest }
+        self.label.of_page(self.page)
     }
 
     fn arrival(self) -> Arrival {

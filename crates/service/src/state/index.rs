@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-/// A map from `u64` to `u32`. Grows to twice its entries and never shrinks; the caller bounds them.
+/// A map from `u64` to `u32`. Grows to twice its entries or more; the caller bounds them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     cells: Vec<Cell>,
@@ -21,6 +21,9 @@ struct Cell {
     generation: u32,
 }
 
+/// Maximum number of entries that a table keeps memory for when it is emptied: few batches write more pages.
+pub(crate) const KEPT_MAX: usize = 1 << 16;
+
 /// Cells of the smallest map that holds anything.
 const CELLS_MIN: usize = 16;
 
@@ -31,8 +34,12 @@ impl Index {
         self.len
     }
 
-    /// Removes every entry and keeps the memory.
+    /// Removes every entry and keeps the memory, unless that is much.
     pub(crate) fn clear(&mut self) {
+        if self.cells.len() > 4 * KEPT_MAX {
+            *self = Self::default();
+            return;
+        }
         self.len = 0;
         if self.generation == u32::MAX {
             self.cells.fill(Cell::default());

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use crate::page::{Page, PageFault, PageStore, Pool};
 use crate::state::cell::Cell;
-use crate::state::index::Index;
+use crate::state::index::{Index, KEPT_MAX};
 
 /// The write set of one batch. Holds each page at most once.
 #[derive(Debug, Default)]
@@ -227,6 +227,7 @@ impl Overlay {
         for entry in self.entries.drain(..) {
             take(entry.page, entry.content, pool);
         }
+        self.entries.shrink_to(KEPT_MAX);
         self.index.clear();
         self.operation = 0;
         self.mark = Mark::default();
@@ -280,23 +281,14 @@ impl Overlay {
         Ok(self.entries[at].content.get_or_insert_with(|| pool.padded(&[])))
     }
 
-    /// Replaces a whole page; none clears it. What it was is not looked at, but it has to be in memory when this
-    /// becomes part of the state: a checkpoint may need it.
-    pub(crate) fn put(
-        &mut self,
-        base: &dyn PageStore,
-        pool: &mut Pool,
-        page: u32,
-        content: Option<&[u8]>,
-    ) -> Result<(), PageFault> {
+    /// Replaces a whole page; none clears it. What it was is not read: most of what is freed is not in memory.
+    pub(crate) fn put(&mut self, pool: &mut Pool, page: u32, content: Option<&[u8]>) {
         self.note_page(page);
-        let Some(at) = self.index.get(u64::from(page)) else {
-            base.bring(page)?;
-            let content = content.map(|bytes| pool.padded(bytes));
-            self.push(page, content);
-            return Ok(());
-        };
         let content = content.map(|bytes| pool.padded(bytes));
+        let Some(at) = self.index.get(u64::from(page)) else {
+            self.push(page, content);
+            return;
+        };
         let at = to_usize(at);
         let entry = &mut self.entries[at];
         let old = core::mem::replace(&mut entry.content, content);
@@ -308,7 +300,6 @@ impl Overlay {
             entry.saved = self.operation;
             self.undo.push(Undo::Content { entry: at, content: old });
         }
-        Ok(())
     }
 
     /// Returns the entry of a page, copied from `base` if this is its first write.
@@ -387,12 +378,12 @@ mod tests {
                 content[offset] = byte;
             }
             2 => {
-                overlay.put(base, pool, page, Some(&[byte; 5])).unwrap();
+                overlay.put(pool, page, Some(&[byte; 5]));
                 *content = [0; BYTES];
                 content[..5].fill(byte);
             }
             _ => {
-                overlay.put(base, pool, page, None).unwrap();
+                overlay.put(pool, page, None);
                 *content = [0; BYTES];
             }
         }

@@ -93,13 +93,20 @@ impl Space {
 
     /// Takes the first free page. It reads as zeros.
     pub fn allocate(&self, view: &mut View<'_>) -> Result<u32, StoreError> {
-        Ok(self.allocate_run(view, 1)?.first)
+        Ok(self.allocate_run(view, 1, 1)?.first)
     }
 
-    /// Takes the first run of `want` pages, at least 1, or the longest near by if none is as long.
-    pub fn allocate_run(&self, view: &mut View<'_>, want: u32) -> Result<PageRun, StoreError> {
+    /// Takes the first run of `want` pages, at least 1, or the longest near by if none is as long. If that is shorter than
+    /// `least`, it is near the first one that is not, wherever this is.
+    pub fn allocate_run(&self, view: &mut View<'_>, want: u32, least: u32) -> Result<PageRun, StoreError> {
         let (used, hint) = self.header(view)?;
-        let Some((start, count)) = self.search(view, hint, want)? else { return Err(StoreError::Full) };
+        let mut found = self.search(view, hint, want)?;
+        if found.is_some_and(|(_, count)| count < least)
+            && let Some(start) = self.find_run(view, hint, least)?
+        {
+            found = self.search(view, start, want)?;
+        }
+        let Some((start, count)) = found else { return Err(StoreError::Full) };
         self.set(view, start, count, true)?;
         let hint = if want == 1 || start == hint { start + count } else { hint };
         self.set_header(view, used.saturating_add(count), hint)?;
@@ -176,6 +183,41 @@ impl Space {
         Ok((best.1 > 0).then_some(best))
     }
 
+    /// Returns where the first run of at least `least` free bits begins. No bit below `from` is free. All of the bitmap has
+    /// 2^18 words if the state has 64 GiB, and a word takes a few steps.
+    fn find_run(&self, view: &View<'_>, from: u32, least: u32) -> Result<Option<u32>, Stop> {
+        let (first, _) = self.place(view, from);
+        let bits_a_page = u32::try_from(view.page_bytes() * 8).unwrap_or(u32::MAX);
+        let mut at = from - from % bits_a_page;
+        let mut start = at;
+        for page in first..self.first {
+            let (words, _) = view.page(page)?.as_chunks();
+            for word in words {
+                let Some(left) = self.count.checked_sub(at) else { return Ok(None) };
+                let beyond = if left < 64 { u64::MAX << left } else { 0 };
+                let used = u64::from_le_bytes(*word) | beyond;
+                if at - start + used.trailing_zeros() >= least {
+                    return Ok(Some(start));
+                }
+                if used != 0 {
+                    // The bits at which `len` free ones begin.
+                    let (mut begins, mut len) = (!used, 1);
+                    while begins != 0 && len < least {
+                        let more = len.min(least - len);
+                        begins &= begins >> more;
+                        len += more;
+                    }
+                    if begins != 0 {
+                        return Ok(Some(at + begins.trailing_zeros()));
+                    }
+                    start = at + 64 - used.leading_zeros();
+                }
+                at += 64;
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the word of the bitmap that has this bit. Bits beyond the last page are of no account.
     fn word(&self, view: &View<'_>, bit: u32) -> Result<u64, Stop> {
         let (page, byte) = self.place(view, bit - bit % 64);
@@ -249,7 +291,7 @@ mod tests {
                 for _ in 0..200 {
                     if random.below(3) > 0 {
                         let want = u32::try_from(random.below(20) * random.below(6) + 1).unwrap();
-                        match space.allocate_run(view, want) {
+                        match space.allocate_run(view, want, 1) {
                             Ok(run) => {
                                 let lowest = (2..300).find(|page| !taken.contains(page)).unwrap();
                                 assert!(want > 1 || run.first == lowest);
@@ -283,7 +325,7 @@ mod tests {
         bench.run(|view| {
             let space = Space::new(view, (0, 16), 1);
             for want in [1, 70, 100, 3] {
-                let run = space.allocate_run(view, want).unwrap();
+                let run = space.allocate_run(view, want, 1).unwrap();
                 view.put(run.first + run.count - 1, &[1]).unwrap();
             }
             space.free(view, PageRun { first: 5, count: 66 }).unwrap();
@@ -291,7 +333,7 @@ mod tests {
             for page in 0..300 {
                 assert!(view.page(page).unwrap().iter().all(|byte| *byte == 0), "page {page}");
             }
-            assert_eq!(space.allocate_run(view, 298), Ok(PageRun { first: 2, count: 298 }));
+            assert_eq!(space.allocate_run(view, 298, 1), Ok(PageRun { first: 2, count: 298 }));
         });
     }
 
@@ -300,15 +342,48 @@ mod tests {
         let mut bench = Bench::new(300);
         bench.run(|view| {
             let space = Space::new(view, (0, 0), 1);
-            let all = space.allocate_run(view, 200).unwrap();
+            let all = space.allocate_run(view, 200, 1).unwrap();
             assert_eq!(all, PageRun { first: 2, count: 200 });
             space.free(view, PageRun { first: 10, count: 3 }).unwrap();
-            assert_eq!(space.allocate_run(view, 8), Ok(PageRun { first: 202, count: 8 }));
-            assert_eq!(space.allocate_run(view, 2), Ok(PageRun { first: 10, count: 2 }));
+            assert_eq!(space.allocate_run(view, 8, 1), Ok(PageRun { first: 202, count: 8 }));
+            assert_eq!(space.allocate_run(view, 2, 1), Ok(PageRun { first: 10, count: 2 }));
             assert_eq!(space.allocate(view), Ok(12));
             assert_eq!(space.allocate(view), Ok(210));
-            assert_eq!(space.allocate_run(view, 500), Ok(PageRun { first: 211, count: 89 }));
+            assert_eq!(space.allocate_run(view, 500, 1), Ok(PageRun { first: 211, count: 89 }));
             assert_eq!(space.allocate(view), Err(StoreError::Full));
         });
+    }
+
+    /// L142: against bits looked at one by one.
+    #[test]
+    fn l142_the_first_run_that_is_long_enough_is_found() {
+        for seed in 1..200 {
+            let mut random = Xorshift::new(seed);
+            let count = u32::try_from(4000 + random.below(500)).unwrap();
+            let bitmap = 1 + u32::from(count > 4096);
+            Bench::new(1 + bitmap + count).run(|view| {
+                let space = Space::new(view, (0, 0), 1);
+                assert_eq!(space.count, count);
+                let mut bits = Vec::new();
+                while bits.len() < usize::try_from(count).unwrap() {
+                    let most = if random.below(4) > 0 { 4 } else { 150 };
+                    let is_used = random.below(2) == 0;
+                    bits.extend((0..=random.below(most)).map(|_| is_used));
+                }
+                bits.truncate(usize::try_from(count).unwrap());
+                for (bit, is_used) in (0..).zip(&bits) {
+                    if *is_used {
+                        space.set(view, bit, 1, true).unwrap();
+                    }
+                }
+                let from = bits.iter().position(|is_used| !is_used).unwrap();
+                for least in [1, 2, 3, 5, 31, 32, 33, 63, 64, 65, 80, 200] {
+                    let expected = bits.windows(least).position(|run| run.iter().all(|is_used| !is_used));
+                    let [from, least] = [from, least].map(|number| u32::try_from(number).unwrap());
+                    let found = space.find_run(view, from, least).unwrap();
+                    assert_eq!(found, expected.map(|start| u32::try_from(start).unwrap()), "{seed} {least}");
+                }
+            });
+        }
     }
 }

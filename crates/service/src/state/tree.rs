@@ -19,6 +19,8 @@ use alloc::vec::Vec;
 use quorate_wire::digest::Domains;
 use quorate_wire::{Digest, SeqNum};
 
+use crate::page::PageLabel;
+
 /// Children of a node: `B` of the spec. A META-DATA has room for as many.
 pub(crate) const BRANCHING: u32 = 64;
 
@@ -34,6 +36,11 @@ pub(crate) struct Label {
 impl Label {
     /// The record of an empty page.
     pub(crate) const EMPTY: Self = Self { modified: SeqNum(0), digest: Digest::ZERO };
+
+    /// Returns it with the page that it is the record of.
+    pub(crate) fn of_page(&self, page: u32) -> PageLabel {
+        PageLabel { page, modified: self.modified, digest: self.digest }
+    }
 
     /// Returns whether it represents no page.
     pub(crate) fn is_empty(&self) -> bool {

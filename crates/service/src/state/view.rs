@@ -163,7 +163,10 @@ impl<'a> View<'a> {
             return Err(Stop::Corrupt);
         }
         match &mut self.layer {
-            Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, Some(bytes))?),
+            Layer::Pages { overlay, pool } => {
+                overlay.put(pool, page, Some(bytes));
+                Ok(())
+            }
             Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => {
                 let mut content = bytes.to_vec();
@@ -182,7 +185,10 @@ impl<'a> View<'a> {
     pub fn clear(&mut self, page: u32) -> Result<(), Stop> {
         let page = self.absolute(page)?;
         match &mut self.layer {
-            Layer::Pages { overlay, pool } => Ok(overlay.put(self.base, pool, page, None)?),
+            Layer::Pages { overlay, pool } => {
+                overlay.put(pool, page, None);
+                Ok(())
+            }
             Layer::Read(_) => Err(Stop::NeedsOrder),
             Layer::Cells(cells) => {
                 cells.put(page, None);

@@ -1,10 +1,13 @@
 //! Fetches a page of the state that cannot be read from its disk from other replicas.
 //!
-//! The page has not changed since it was written, so its label is known and every checkpoint of this replica contains
-//! it. One other replica at a time is asked for it, as a page of one of these checkpoints. Content with the right
+//! The page had not changed since it was written, so its label is known, and the checkpoints of this replica contain it.
+//! One other replica at a time is asked for it, as a page of one of these checkpoints. Content with the right
 //! digest is the page, from any sender (ST-2). Until then no operation that needs the page is executed. The other
 //! replicas may no longer hold any of these checkpoints. So each time that all were asked, agreement hears of it
 //! ([`Step::PageMissing`]). A state transfer then treats the page as one that differs.
+//!
+//! An operation that replaces the page, or frees it, does not need it. The page is still missing then, but only in the
+//! checkpoints before that. When none of them is held any more, nobody is asked.
 
 use alloc::vec::Vec;
 
@@ -34,7 +37,7 @@ pub(super) struct PageRepair {
 }
 
 impl PageRepair {
-    /// Returns one that asks for a page of the newest checkpoint as soon as it may.
+    /// Returns one that asks for a page with this label as soon as it may.
     pub(super) fn new(page: u32, label: Label, peers: &[ReplicaId], now_ns: u64) -> Self {
         Self { page, label, peers: peers.to_vec(), attempts: 0, asked: None, due_ns: now_ns }
     }
@@ -42,6 +45,17 @@ impl PageRepair {
     /// Returns the page.
     pub(super) fn page(&self) -> u32 {
         self.page
+    }
+
+    /// Returns whether a checkpoint has the page.
+    pub(super) fn is_needed<P: PageStore>(&self, state: &State<P>) -> bool {
+        self.held(state).next().is_some()
+    }
+
+    /// Returns the checkpoints that have it, oldest first.
+    fn held<P: PageStore>(&self, state: &State<P>) -> impl Iterator<Item = SeqNum> {
+        let held = state.checkpoints().map(|(seq, _)| seq);
+        held.filter(|seq| state.label_at(*seq, 0, self.page) == self.label)
     }
 
     /// Returns when to ask another replica.
@@ -61,12 +75,11 @@ impl PageRepair {
         if self.due_ns > now_ns {
             return;
         }
-        let (page, label) = (self.page, self.label);
-        let held = state.checkpoints().map(|(seq, _)| seq);
-        let held: Vec<SeqNum> = held.filter(|seq| state.label_at(*seq, 0, page) == label).collect();
+        let page = self.page;
+        let held: Vec<SeqNum> = self.held(state).collect();
         self.due_ns = now_ns.saturating_add(WAIT_NS);
         let (peers, count) = (self.peers.len(), held.len().max(1));
-        if held.is_empty() || self.attempts > 0 && self.attempts.is_multiple_of(peers) {
+        if self.attempts > 0 && self.attempts.is_multiple_of(peers) {
             steps.push(Step::PageMissing { page });
         }
         let Some(&checkpoint) = held.get(self.attempts / peers % count) else { return };
@@ -100,7 +113,7 @@ impl PageRepair {
         let found = state.tree_mut().leaf(self.page, answer.modified, Some(answer.page));
         let is_it = found == self.label && answer.page.len() == state.page_bytes();
         if is_it {
-            state.repair(self.page, answer.page);
+            state.repair(self.page, self.label, answer.page);
         }
         is_it
     }

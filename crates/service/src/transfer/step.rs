@@ -45,7 +45,7 @@ pub enum Step {
     /// Nothing to do: the digests kept here did not belong to the pages. The walk begins again and
     /// trusts no page without its digest (CK-6).
     Distrusted,
-    /// The page that could not be read is here again ([`Executor::repair`](crate::Executor::repair)).
+    /// The page that could not be read is here again, or nothing needs it any more ([`Executor::repair`](crate::Executor::repair)).
     PageRestored {
         /// The page.
         page: u32,

@@ -145,7 +145,7 @@ impl Walk {
             self.check |= check;
             let mut here = if self.check { state.tree().to_empty() } else { state.tree().clone() };
             // What cannot be read is not here.
-            here.set_leaves(state.unreadable().iter().map(|page| (*page, Label::EMPTY)));
+            here.set_leaves(state.unreadable_at(base).map(|page| (page, Label::EMPTY)));
             self.here = Some(here);
         }
         (self.seq, self.root, self.base) = (seq, root, base);
@@ -313,7 +313,7 @@ impl Walk {
 
     /// Asks someone else what was not answered in time.
     pub(super) fn on_deadline<P: PageStore>(&mut self, cx: &mut WalkContext<'_, P>) {
-        let mut at = 0;
+        let (mut at, mut is_stalled) = (0, false);
         while at < self.asked.len() {
             if self.asked[at].due_ns > cx.now_ns {
                 at += 1;
@@ -330,13 +330,15 @@ impl Walk {
             }
             partition.attempts += 1;
             let reported_at = ROUNDS * u32::try_from(self.peers.len()).unwrap_or(1).max(1);
-            if partition.attempts.is_multiple_of(reported_at) {
-                cx.steps.push(Step::Stalled);
-            }
+            is_stalled |= partition.attempts.is_multiple_of(reported_at);
             // The one that kept silent is not asked this again while there are others.
             if !self.ask(partition, Some(late.peer), cx) {
                 self.todo.push(partition);
             }
+        }
+        // Once: each report turns the walk to another target, and two of them would turn it back (L107).
+        if is_stalled {
+            cx.steps.push(Step::Stalled);
         }
     }
 
@@ -404,15 +406,13 @@ impl Walk {
             self.arrive(page, found, Arrival::New(Some(content)));
             return true;
         }
-        if cx.state.unreadable().contains(&page) {
-            return false;
-        }
+        let is_readable = !cx.state.is_unreadable_at(self.base, page);
         let base = if self.check {
             cx.state.leaf_at(self.base, page, label.modified)
         } else {
             cx.state.label_at(self.base, 0, page)
         };
-        if base.digest == label.digest {
+        if base.digest == label.digest && is_readable {
             self.arrive(page, label, Arrival::Base);
             return true;
         }

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_pbft::lives::{Counts, Table, counts};
-use quorate_wire::life::{Life, Lives};
+use quorate_wire::life::{Life, Lives, Recovery};
 use quorate_wire::message::NewView;
-use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::{Digest, Kind, ReplicaId, SeqNum, Timestamp, ViewNum};
 
 use super::facts::Facts;
 use super::invariants::for_each_vote;
@@ -23,10 +23,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// A recovery request has become final at `seq`: numbers only rise.
-    pub fn open(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
-        let lives = self.of(replica, seq).opened(life, floor);
-        self.opened.push((seq, replica, lives));
+    /// A recovery request has become final at `seq`: numbers only rise. It opens a life if it names the present one
+    /// (RC-6).
+    pub fn ask(&mut self, seq: SeqNum, replica: ReplicaId, timestamp: Timestamp, request: &Recovery) {
+        if let Some(lives) = self.of(replica, seq).after(timestamp, request) {
+            self.opened.push((seq, replica, lives));
+        }
     }
 
     /// Says whether what a replica said about `view` in `life` counts by the table as of `seq`.
@@ -130,7 +132,6 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use quorate_pbft::step::Milestone;
-    use quorate_wire::Timestamp;
     use quorate_wire::codec::Writer;
     use quorate_wire::message::Commit;
 
@@ -143,12 +144,29 @@ mod tests {
         Life { timestamp: Timestamp(t), bits: t }
     }
 
+    /// A recovery request opens the life `t` at `seq`.
+    fn open(tables: &mut Tables, seq: u64, replica: ReplicaId, t: u64, floor: u64) {
+        let before = tables.of(replica, SeqNum(seq)).life;
+        let request = Recovery { bound: SeqNum(0), bits: t, floor: ViewNum(floor), before };
+        tables.ask(SeqNum(seq), replica, Timestamp(t), &request);
+    }
+
+    /// RC-6: a recovery request that names another life than the present one opens none.
+    #[test]
+    fn l125_an_earlier_recovery_request_begins_no_life() {
+        let mut tables = Tables::default();
+        open(&mut tables, 5, R3, 1, 0);
+        let earlier = Recovery { bound: SeqNum(0), bits: 2, floor: ViewNum(0), before: Life::default() };
+        tables.ask(SeqNum(9), R3, Timestamp(2), &earlier);
+        assert_eq!(tables.of(R3, SeqNum(9)).life, life(1));
+    }
+
     /// RC-11: the table of each number, whatever came later.
     #[test]
     fn each_number_has_its_own_table() {
         let mut tables = Tables::default();
-        tables.open(SeqNum(5), R3, life(1), ViewNum(2));
-        tables.open(SeqNum(9), R3, life(2), ViewNum(2));
+        open(&mut tables, 5, R3, 1, 2);
+        open(&mut tables, 9, R3, 2, 2);
         let at = |life, view, seq| tables.counts(R3, (life, ViewNum(view)), SeqNum(seq));
         assert_eq!(at(Life::default(), 3, 4), Counts::Yes);
         assert_eq!((at(Life::default(), 2, 5), at(Life::default(), 3, 5)), (Counts::Yes, Counts::NoMore));
@@ -163,7 +181,7 @@ mod tests {
         assert_eq!(tables.known_at(&facts, &table), Ok(()));
         table.open(ReplicaId(2), life(1), ViewNum(0));
         assert!(tables.known_at(&facts, &table).is_err());
-        tables.open(SeqNum(5), ReplicaId(2), life(1), ViewNum(0));
+        open(&mut tables, 5, ReplicaId(2), 1, 0);
         facts.executed = SeqNum(4);
         assert!(tables.known_at(&facts, &table).is_err(), "it has executed it tentatively");
         facts.executed = SeqNum(5);
@@ -174,7 +192,7 @@ mod tests {
     #[test]
     fn a_rejoin_that_ends_early_is_seen() {
         let mut tables = Tables::default();
-        tables.open(SeqNum(5), R3, life(1), ViewNum(0));
+        open(&mut tables, 5, R3, 1, 0);
         let mut facts: Vec<Facts> = (0..4).map(|id| Facts::new(ReplicaId(id), true)).collect();
         let ended = |facts: &[Facts]| tables.rejoined(facts, R3, (4, 16), 3);
         let stable = |seq| Milestone::Stable { seq: SeqNum(seq), root: D };
@@ -201,7 +219,7 @@ mod tests {
             chosen: Vec::new(),
         };
         ended.given(ReplicaId(0), &m);
-        tables.open(SeqNum(5), R3, life(1), ViewNum(0));
+        open(&mut tables, 5, R3, 1, 0);
         let mut facts = Facts::new(ReplicaId(0), true);
         let mut body = Vec::new();
         Commit { view: ViewNum(1), seq: SeqNum(9), digest: D }.encode(&mut Writer::new(&mut body));

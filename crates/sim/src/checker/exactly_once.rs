@@ -10,7 +10,7 @@ use std::sync::Arc;
 use quorate_service::Context;
 use quorate_service::registry::{self, RegistryResult};
 use quorate_wire::digest::Domains;
-use quorate_wire::life::{Life, Recovery};
+use quorate_wire::life::Recovery;
 use quorate_wire::reply::ReplyOutcome;
 use quorate_wire::{Batch, ClientId, Digest, ReplicaId, Replies, SeqNum, Timestamp};
 
@@ -114,9 +114,8 @@ impl ExactlyOnce {
                 _ => {
                     let mut result = Vec::new();
                     let digest = if let Some(replica) = request.client.replica() {
-                        if let Some(Recovery { bits, floor, .. }) = Recovery::decode(request.operation) {
-                            let life = Life { timestamp: request.timestamp, bits };
-                            self.lives.open(seq, replica, life, floor);
+                        if let Some(recovery) = Recovery::decode(request.operation) {
+                            self.lives.ask(seq, replica, request.timestamp, &recovery);
                         }
                         Digest::ZERO
                     } else {

@@ -303,6 +303,7 @@ fn each_subset(from: &[usize], len: usize, each: &mut dyn FnMut(&[usize])) {
 #[cfg(test)]
 mod tests {
     use quorate_wire::Timestamp;
+    use quorate_wire::life::Recovery;
     use quorate_wire::message::{PrePrepared, Prepared};
 
     use super::*;
@@ -401,8 +402,8 @@ mod tests {
         for (seq, seen) in [(21, false), (20, true)] {
             let (mut o, facts) = omniscient();
             let mut lives = Tables::default();
-            let new = Life { timestamp: Timestamp(7), bits: 9 };
-            lives.open(SeqNum(13), ReplicaId(3), new, ViewNum(0));
+            let new = Recovery { bound: SeqNum(0), bits: 9, floor: ViewNum(0), before: Life::default() };
+            lives.ask(SeqNum(13), ReplicaId(3), Timestamp(7), &new);
             o.settled(SeqNum(20));
             let at = |has: bool| {
                 let mut m = view_change(has);

@@ -140,8 +140,8 @@ impl DiskQueue for DiskSide {
         self.push(PageJob::Write(copied));
     }
 
-    fn image(&mut self, seq: SeqNum, root: Digest) {
-        self.push(PageJob::Seal(seq, root));
+    fn image(&mut self, seq: SeqNum, root: Digest, kept: Vec<u32>) {
+        self.push(PageJob::Seal(seq, root, kept));
         self.need.note_image(seq);
     }
 

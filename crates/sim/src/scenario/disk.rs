@@ -12,6 +12,8 @@ use super::stage::{Ended, Stage};
 use crate::app::KvApp;
 use crate::disk::files::Space;
 use crate::disk::{Damage, Pace};
+use crate::network::Delay;
+use crate::setup::Setup;
 use crate::world::{Load, World};
 
 /// The scenarios.
@@ -53,6 +55,17 @@ pub const SCENARIOS: &[Scenario] = &[
         Expect::Count("rotten images", |c| c.faults.get("rotten image").copied().unwrap_or(0)),
     ])
     .play(|stage| damaged(stage, &[Damage::BitRot, Damage::ImageRot])),
+    Scenario::new(
+        "h4_l85_freed_pages_that_rot",
+        &["H4", "L85"],
+        "Pages rot on a disk, and are freed unread. Images of checkpoints from before that are written all the same",
+    )
+    .expects(&[
+        Expect::Count("pages rotted", |c| c.disk.get("pages rotted").copied().unwrap_or(0)),
+        Expect::Count("images", |c| c.images),
+    ])
+    .with(|setup| Setup { pages_in_memory: 4, ..setup })
+    .play(freed),
     Scenario::new(
         "b21_wrong_page_in_an_image",
         &["B21"],
@@ -314,6 +327,24 @@ fn damaged(stage: &mut Stage, how: &[Damage]) -> Ended {
         stage.until("it has rejoined", REJOIN_NS, everyone_remembers)?;
     }
     Ok(())
+}
+
+/// CHECKPOINTs come late, so a checkpoint becomes stable, and an image of it is written, when later batches have freed some
+/// of its pages. They are on the disk only, where they rot. Every replica goes on writing images.
+fn freed(stage: &mut Stage) -> Ended {
+    let n = stage.cluster().n();
+    let late = Delay { kind: Kind::Checkpoint, from: None, numbers: None, by_ns: 20 * MS };
+    stage.world.network.schedule.delay(late);
+    for round in 0..12 * n {
+        (0..20).for_each(|_| stage.world.rot_page(round % n));
+        stage.busy(8)?;
+    }
+    stage.mend();
+    let seq = stage.world.committed();
+    stage.busy(40)?;
+    stage.until("everyone writes images", 5_000 * MS, |w| {
+        w.hosts.iter().all(|host| host.disk.newest().is_some_and(|newest| newest.0 > seq))
+    })
 }
 
 /// Pages of the last replica's state are corrupted in its memory until an image on its disk has one of them.

@@ -1,15 +1,19 @@
-//! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, and
-//! keys (L32, L33, L36, L65). Each of the mends has a story of its own, in which the others are of no use.
+//! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, keys, and
+//! a recovery request (L32, L33, L36, L65, L125). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
-use quorate_wire::{Kind, ReplicaId, ViewNum};
+use quorate_pbft::step::Milestone;
+use quorate_wire::{ClientId, Kind, ReplicaId, Timestamp, ViewNum};
 
+use super::host::{REJOIN_NS, everyone_remembers};
 use super::row::{Expect, Scenario};
 use super::stage::{Ended, Stage, highest_view};
 use crate::adversary::client::Forgery;
+use crate::app::KvApp;
 use crate::setup::Setup;
-use crate::world::Load;
+use crate::world::{Load, World};
 
+const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
 const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
 
 /// The scenarios.
@@ -131,6 +135,13 @@ pub const SCENARIOS: &[Scenario] = &[
         }
         checked_by_the_last(stage, false)
     }),
+    Scenario::new(
+        "l125_an_earlier_recovery_request_comes_late",
+        &["L125"],
+        "A replica loses its state twice, and its clock is set back in between: its first recovery request comes after the second (RC-6)",
+    )
+    .expects(&[REJOINED, Expect::Noted("the first request is executed after the second")])
+    .play(recovery_request_comes_late),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -339,4 +350,41 @@ fn pause(stage: &mut Stage, ids: &[ReplicaId]) {
         let h = stage.world.host_of(*id);
         stage.world.pause(h, 60_000 * MS);
     }
+}
+
+/// How far the clock is ahead when the first recovery request is made, in nanoseconds.
+const AHEAD_NS: u64 = 3_600_000 * MS;
+
+fn recovery_request_comes_late(stage: &mut Stage) -> Ended {
+    let Some(victim) = stage.all().pop() else { unreachable!("a cluster has replicas") };
+    let (others, h) = (stage.all_but(&[victim]), stage.world.host_of(victim));
+    let node = stage.world.hosts[h].node;
+    stage.busy(10)?;
+    stage.quiet()?;
+    let (at, began) = (stage.world.at, stage.world.now(0).wall_ns);
+    stage.world.disturb_clock(h, i64::try_from(AHEAD_NS).unwrap_or(i64::MAX), 1_000_000);
+    stage.world.network.schedule.hold(node, Kind::Request, 1_000, at + 2_000 * MS);
+    stage.world.wipe(h);
+    stage.world.restart(h);
+    stage.pass(500 * MS)?;
+    stage.world.network.schedule.heal();
+    stage.world.disturb_clock(h, 0, 1_000_000);
+    stage.world.wipe(h);
+    stage.world.restart(h);
+    // Its second request is executed, but it hears of no stable checkpoint, so its rejoin does not end.
+    stage.mute(Kind::Checkpoint, &others, &[victim]);
+    stage.world.set_load(Load::Busy(0, 20 * MS));
+    let last = move |w: &mut World<KvApp>| {
+        let executor = w.process(0).map(|process| process.executor_mut());
+        let last = executor.and_then(|executor| executor.cached(ClientId(victim.0.into())).ok()?);
+        last.map_or(Timestamp(0), |last| last.timestamp)
+    };
+    stage.until("the second request is executed", 1_000 * MS, move |w| last(w) > Timestamp(0))?;
+    let second = last(&mut stage.world);
+    stage.require(second.0 < began + AHEAD_NS, "the first one was executed before")?;
+    stage.until("the first request is executed", 5_000 * MS, move |w| last(w).0 >= began + AHEAD_NS)?;
+    stage.note("the first request is executed after the second");
+    stage.world.set_load(Load::Idle);
+    stage.mend();
+    stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
 }

@@ -52,10 +52,23 @@ impl Lives {
     /// Bytes of an entry.
     pub const BYTES: usize = 48;
 
+    /// Returns the entry after a recovery request. None: the request names another life than this one, so it opens none:
+    /// it was made before this life began (RC-6, L125).
+    #[must_use]
+    pub fn after(&self, timestamp: Timestamp, request: &Recovery) -> Option<Self> {
+        let life = Life { timestamp, bits: request.bits };
+        (request.before == self.life).then(|| self.opened(life, request.floor))
+    }
+
     /// Returns the entry after a recovery request that opened `life`.
     #[must_use]
     pub fn opened(&self, life: Life, floor: ViewNum) -> Self {
         Self { life, before: self.life, floor, noted: SeqNum(0) }
+    }
+
+    /// Returns the result of a recovery request after which it is so.
+    pub fn recovered(&self) -> Recovered {
+        Recovered { seq: self.noted, life: self.life, floor: self.floor }
     }
 
     /// Appends the life, the life before it, and `u 8 | n_R 8`.
@@ -73,7 +86,7 @@ impl Lives {
     }
 }
 
-/// The operation of a recovery request: `"RECOVERY" 8 | H_M 8 | bits 8 | u 8` (RC-6).
+/// The operation of a recovery request: `"RECOVERY" 8 | H_M 8 | bits 8 | u 8 | life before 16` (RC-6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// `H_M`: nothing that the sender may have said reaches above it.
@@ -82,6 +95,8 @@ pub struct Recovery {
     pub bits: u64,
     /// `u`: the highest view that `f + 1` others have told to be in, or beyond.
     pub floor: ViewNum,
+    /// The life before it, as far as the sender knows. Unless it is that, the request opens no life.
+    pub before: Life,
 }
 
 impl Recovery {
@@ -92,25 +107,30 @@ impl Recovery {
         w.u64(self.bound.0);
         w.u64(self.bits);
         w.u64(self.floor.0);
+        self.before.encode(&mut w);
     }
 
     /// Reads an operation. None: it is no recovery request.
     pub fn decode(operation: &[u8]) -> Option<Self> {
         let mut r = Reader::new(operation.strip_prefix(&MAGIC)?);
-        let recovery =
-            Self { bound: SeqNum(r.u64().ok()?), bits: r.u64().ok()?, floor: ViewNum(r.u64().ok()?) };
+        let recovery = Self {
+            bound: SeqNum(r.u64().ok()?),
+            bits: r.u64().ok()?,
+            floor: ViewNum(r.u64().ok()?),
+            before: Life::decode(&mut r).ok()?,
+        };
         r.is_empty().then_some(recovery)
     }
 }
 
-/// The result of a recovery request: `n_R 8 | bits 8 | u 8`. All replicas give the same.
+/// The result of a recovery request: its sender's life after it, as `n_R 8 | life 16 | u 8`. All replicas give the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// `n_R`: the number of the batch that executed it.
+    /// `n_R`: the number of the batch that opened the life.
     pub seq: SeqNum,
-    /// The request's random bits.
-    pub bits: u64,
-    /// The request's `u`.
+    /// The life. The request has opened none if this is not the request's.
+    pub life: Life,
+    /// `u` of that life.
     pub floor: ViewNum,
 }
 
@@ -119,15 +139,15 @@ impl Recovered {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut w = Writer::new(out);
         w.u64(self.seq.0);
-        w.u64(self.bits);
+        self.life.encode(&mut w);
         w.u64(self.floor.0);
     }
 
     /// Reads a result. None: what was asked for was no recovery.
     pub fn decode(result: &[u8]) -> Option<Self> {
         let mut r = Reader::new(result);
-        let recovered =
-            Self { seq: SeqNum(r.u64().ok()?), bits: r.u64().ok()?, floor: ViewNum(r.u64().ok()?) };
+        let (seq, life) = (SeqNum(r.u64().ok()?), Life::decode(&mut r).ok()?);
+        let recovered = Self { seq, life, floor: ViewNum(r.u64().ok()?) };
         r.is_empty().then_some(recovered)
     }
 }
@@ -139,8 +159,9 @@ mod tests {
     /// RC-6: request and result come back, and nothing shorter or longer is taken for one.
     #[test]
     fn a_recovery_request_and_its_result_come_back() {
-        let asked = Recovery { bound: SeqNum(6), bits: 7, floor: ViewNum(8) };
-        let done = Recovered { seq: SeqNum(9), bits: 7, floor: ViewNum(8) };
+        let life = |t, bits| Life { timestamp: Timestamp(t), bits };
+        let asked = Recovery { bound: SeqNum(6), bits: 7, floor: ViewNum(8), before: life(4, 5) };
+        let done = Recovered { seq: SeqNum(9), life: life(6, 7), floor: ViewNum(8) };
         let (mut operation, mut result) = (Vec::new(), Vec::new());
         asked.encode(&mut operation);
         done.encode(&mut result);

@@ -153,7 +153,7 @@ const ORDERS: &[(&str, Order)] = &[
     ),
     ("mount", &["opens table words", "server", "work", "kernel"]),
     ("derive", &[]),
-    ("quorate", &["key value", "state", "map", "table", "service", "client sim", "program"]),
+    ("quorate", &["key panics value", "state", "map", "table", "service", "client sim", "program"]),
     (
         "bench",
         &[

@@ -21,7 +21,7 @@ use quorate_fs::rpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead, Status};
 use quorate_fs::settings::{Export, Squash};
 use quorate_fs::{Fs, Settings};
 use quorate_service::options::Options;
-use quorate_service::page::{Memory, PageStore};
+use quorate_service::page::{Memory, OldPage, PageStore};
 use quorate_service::{Context, Executor, PageFault, Service, Stop, View};
 use quorate_wire::digest::Domains;
 use quorate_wire::{Batch, ClientId, ClusterId, Replies, SeqNum, Timestamp};
@@ -77,17 +77,12 @@ impl PageStore for Store {
         if let Some(read) = self.touched.read.borrow_mut().as_mut() {
             read.insert(page);
         }
-        self.bring(page)?;
-        self.memory.get(page)
-    }
-
-    fn bring(&self, page: u32) -> Result<(), PageFault> {
         let left = self.touched.away_in.get();
         self.touched.away_in.set(left.saturating_sub(1));
-        if left == 1 { Err(PageFault { page }) } else { Ok(()) }
+        if left == 1 { Err(PageFault { page }) } else { self.memory.get(page) }
     }
 
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> OldPage {
         self.touched.written.set(self.touched.written.get() + 1);
         self.memory.replace(page, content)
     }

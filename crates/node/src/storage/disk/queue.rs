@@ -94,9 +94,9 @@ impl DiskQueue for Disk {
         }
     }
 
-    fn image(&mut self, seq: SeqNum, root: Digest) {
+    fn image(&mut self, seq: SeqNum, root: Digest, kept: Vec<u32>) {
         if let Some(images) = &self.images {
-            images.seal(seq, root);
+            images.seal(seq, root, kept);
             self.need.note_image(seq);
         }
     }

@@ -14,7 +14,7 @@ use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
 use quorate_wire::frame::Frame;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
-use quorate_wire::life::{Lives, Recovered, Recovery};
+use quorate_wire::life::{Life, Lives, Recovered, Recovery};
 use quorate_wire::message::{
     Checkpoint, Commit, Kind, Prepare, RequestBody, RequestFlags, Start, Suspect, SuspectReason,
     encode_pre_prepare,
@@ -352,7 +352,10 @@ impl Desk {
             // A recovery request opens a life (RC-6).
             let mut result = Vec::new();
             match Recovery::decode(r.operation) {
-                Some(Recovery { bits, floor, .. }) => Recovered { seq, bits, floor }.encode(&mut result),
+                Some(Recovery { bits, floor, .. }) => {
+                    let life = Life { timestamp: r.timestamp, bits };
+                    Recovered { seq, life, floor }.encode(&mut result);
+                }
                 None => result.extend_from_slice(b"ok"),
             }
             let digest = self.domains.reply(r.client.0, r.timestamp.0, &r.digest, &result);

@@ -59,10 +59,17 @@ impl Pair {
     }
 
     fn replace(&mut self, page: u32, content: Option<Vec<u8>>) {
-        let was_here = self.store.away(page).is_none();
+        let slot = self.store.away(page).map(|(_, home)| home.slot);
         let was = self.store.replace(page, content.clone().map(Vec::into_boxed_slice));
         let expected = self.model.get(&page).map(|was| was.clone().into_boxed_slice());
-        assert_eq!(was, if was_here { Ok(expected) } else { Err(PageFault { page }) });
+        assert_eq!(was, slot.map_or(Ok(expected.clone()), Err));
+        // It is there until something else is.
+        if let Some((label, slot)) = self.slots.get(&page).filter(|_| slot.is_some()) {
+            assert_eq!(self.store.look_at(label, *slot, &mut Vec::new()), expected.as_deref());
+            self.damage(*slot);
+            assert_eq!(self.store.look_at(label, *slot, &mut Vec::new()), None);
+            self.damage(*slot);
+        }
         self.dirty.insert(page);
         match content {
             Some(content) => self.model.insert(page, content),

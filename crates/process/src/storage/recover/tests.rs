@@ -47,7 +47,7 @@ fn save(executor: &mut Executor<Kv, Paged<TestDisk>>, pages: &mut PageWriter<Tes
     let (mut saving, mut copied) = (executor.begin_save(seq).unwrap(), CopiedPages::default());
     assert!(executor.save(&mut saving, usize::MAX, &mut copied));
     pages.write(&copied).unwrap();
-    executor.note_stored(&pages.seal(seq, root).unwrap());
+    executor.note_stored(&pages.seal(seq, root, &[]).unwrap());
     (seq, root)
 }
 
@@ -115,6 +115,46 @@ fn l91_a_rejoin_makes_no_log_complete_that_nobody_waits_for() {
     assert!(matches!(open(&disk, Durability::Sync).1, Past::Lost(_)));
     log.run(&LogJob::Stop).unwrap();
     assert!(matches!(open(&disk, Durability::Sync).1, Past::Log { .. }));
+}
+
+/// D14: a replica has lost its log, or its state is damaged, and it is killed before a transfer is complete. Its good pages
+/// are there at the next start, too.
+#[test]
+fn d14_good_pages_outlive_a_start_that_is_cut_off() {
+    for durability in [Durability::Async, Durability::Sync] {
+        let (disk, _) = filled();
+        disk.spoil("checkpoint/pages", 512 * 9 + 3);
+        let kept = [2, 3, 4].map(|life| {
+            let (mut storage, past) = open(&disk, durability);
+            let mut state = executor(&disk, 256);
+            let resumed = storage.resume(past, 1, &mut state).unwrap();
+            assert_eq!(matches!(resumed, Resume::Amnesia { .. }), durability == Durability::Async);
+            storage.begin(&state, life).unwrap();
+            state.pages_kept()
+        });
+        assert!(kept[0] > 100 && kept == [kept[0]; 3], "{kept:?}");
+    }
+}
+
+/// D15: what is found before a start is what the start would find.
+#[test]
+fn d15_the_log_of_a_replica_that_was_killed_with_async_is_not_complete() {
+    for stops in [false, true] {
+        let (disk, _) = filled();
+        let (storage, _) = open(&disk, Durability::Sync);
+        storage.begin(&executor(&disk, 256), 2).unwrap().unwrap().log.run(&LogJob::Stop).unwrap();
+        let (storage, _) = open(&disk, Durability::Async);
+        let mut log = storage.begin(&executor(&disk, 256), 3).unwrap().unwrap().log;
+        if stops {
+            log.run(&LogJob::Stop).unwrap();
+        }
+        for durability in [Durability::Sync, Durability::Async] {
+            let looked = look(&disk, OWNER, durability).unwrap();
+            let found = read(&disk, OWNER, durability, &mut executor(&disk, 256)).unwrap();
+            let starts = matches!(open(&disk, durability).1, Past::Log { .. });
+            assert_eq!([looked.is_ok(), found.is_ok(), starts], [stops; 3], "{durability:?}");
+        }
+    }
 }
 
 /// L93: what a crash has left in the index is gone before anything is written beside it.

@@ -67,7 +67,7 @@ pub(super) fn copy_elements(
             Ok(true)
         })?;
         for (key, value) in &part {
-            store.elements().insert(store.view, key, value)?;
+            store.set_element(key, value)?;
         }
     }
     store.put_in(to, Content::Made((kind, new), size), deadline)
@@ -105,7 +105,7 @@ pub(super) fn add(
     for (name, value) in wanted {
         // A name of a set has no value that could change.
         if kind == Container::Hash || new > 0 {
-            store.elements().insert(store.view, &element(&collection.id, name), value)?;
+            store.set_element(&element(&collection.id, name), value)?;
         }
     }
     if new > 0 {
@@ -169,6 +169,13 @@ impl Store<'_, '_> {
         let Some(Collection { id, .. }) = collection else { return Ok(None) };
         self.look(1)?;
         Ok(self.elements().get(self.view, &element(&id, name))?)
+    }
+
+    /// Sets the value of an element.
+    pub(super) fn set_element(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.write_bytes(value.len())?;
+        self.elements().insert(self.view, key, value)?;
+        Ok(())
     }
 
     /// Answers the values of names, or nil.

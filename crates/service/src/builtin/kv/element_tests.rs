@@ -303,7 +303,7 @@ fn what_is_drawn_is_spread() {
 }
 
 /// A set of 65,536 names, and copies of it under these keys.
-fn full_sets(b: &mut Bench, copies: &[&[u8]]) {
+pub(super) fn full_sets(b: &mut Bench, copies: &[&[u8]]) {
     let all: Vec<[u8; 3]> =
         (0..ELEMENTS_MAX).map(|name| name.to_le_bytes()[..3].try_into().unwrap()).collect();
     for part in all.chunks(8192) {

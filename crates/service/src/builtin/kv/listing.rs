@@ -74,8 +74,7 @@ impl List {
     }
 
     fn set(&self, store: &mut Store<'_, '_>, at: u32, value: &[u8]) -> Result<(), KvError> {
-        store.elements().insert(store.view, &self.key(at), value)?;
-        Ok(())
+        store.set_element(&self.key(at), value)
     }
 
     fn remove(&self, store: &mut Store<'_, '_>, places: Range<u32>) -> Result<(), KvError> {
@@ -164,8 +163,7 @@ impl List {
         store.look(1)?;
         store.look_bytes(value.len())?;
         value.copy_to(store.view, &mut bytes)?;
-        store.elements().insert(store.view, &self.key_of(to), &bytes)?;
-        Ok(())
+        store.set_element(&self.key_of(to), &bytes)
     }
 
     /// Inserts a value before the one at this place.

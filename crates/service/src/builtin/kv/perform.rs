@@ -9,7 +9,7 @@ use super::collection::{Collection, add, remove};
 use super::decimal::Decimal;
 use super::elements::{Container, Elements, Verb};
 use super::error::{KvError, decimal, many, number, parse};
-use super::note::{ELEMENTS_MAX, LOOKED_MAX};
+use super::note::{Chance, ELEMENTS_MAX, LOOKED_MAX};
 use super::operation::{Answer, Failure};
 use super::store::Store;
 use crate::stop::Stop;
@@ -108,6 +108,14 @@ fn put_one(
     Ok(())
 }
 
+/// Returns chance that all replicas agree on, other than what was returned before.
+fn chance(store: &Store<'_, '_>) -> Chance {
+    let id = store.number();
+    let (seq, place) = id.split_at(8);
+    let part = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+    Chance::new(store.now_ns() ^ part(seq).rotate_left(32) ^ part(place).rotate_left(48))
+}
+
 /// Answers elements at random, and returns the names: different ones, or with a negative number any.
 fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, KvError> {
     let collection = store.collection(elements.kind, elements.key)?;
@@ -119,7 +127,7 @@ fn draw(store: &Store<'_, '_>, elements: &Elements<'_>, out: &mut Vec<u8>) -> Re
     if elements.number < 0 && wanted > u64::from(ELEMENTS_MAX) {
         return Err(KvError::Failure(Failure::AnswerTooLong));
     }
-    let mut random = store.random();
+    let mut random = chance(store);
     let mut place_below = |bound: u32| {
         let below = random.next() % u64::from(bound.max(1));
         u32::try_from(below).unwrap_or(u32::MAX)

@@ -26,7 +26,7 @@ use core::cell::Cell;
 use super::elements::Container;
 use super::error::{KvError, VALUE_BYTES_MAX};
 use super::layout::{ELEMENTS_AT, TREES_BYTES, at, count_at, trees};
-use super::note::{Chance, ID_BYTES, Id, LOOKED_MAX, Note, Size, TIME_BYTES, element, joined};
+use super::note::{ID_BYTES, Id, LOOKED_MAX, Note, Size, TIME_BYTES, element, joined};
 use super::operation::Failure;
 use crate::service::Context;
 use crate::state::btree::{Tree, Value};
@@ -40,6 +40,8 @@ pub(super) const AT_ONCE: usize = 1024;
 pub const WORK_MAX: u64 = 4 * LOOKED_MAX;
 /// To copy this many bytes takes as long as to look at an element.
 const LOOK_BYTES: usize = 1024;
+/// To write a byte takes as long as to copy this many: it is also hashed, stored, and kept in memory until then.
+const WRITE_COST: usize = 8;
 
 /// The store as one execution sees it.
 #[derive(Debug)]
@@ -115,6 +117,11 @@ impl<'s, 'v> Store<'s, 'v> {
         self.look(u64::try_from(len / LOOK_BYTES).unwrap_or(u64::MAX))
     }
 
+    /// Writes this many bytes of a value.
+    pub(super) fn write_bytes(&self, len: usize) -> Result<(), KvError> {
+        self.look_bytes(len.saturating_mul(WRITE_COST))
+    }
+
     /// Looks at this many elements or keys. A bound on all of them keeps an execution from going on for long.
     pub(super) fn look(&self, count: u64) -> Result<(), KvError> {
         self.looked.set(self.looked.get().saturating_add(count));
@@ -146,14 +153,6 @@ impl<'s, 'v> Store<'s, 'v> {
         id[8..12].copy_from_slice(&index.to_be_bytes());
         id[12..].copy_from_slice(&count.to_be_bytes());
         id
-    }
-
-    /// Returns chance that all replicas agree on, other than what was returned before.
-    pub(super) fn random(&self) -> Chance {
-        let id = self.number();
-        let (seq, place) = id.split_at(8);
-        let part = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        Chance::new(self.now_ns ^ part(seq).rotate_left(32) ^ part(place).rotate_left(48))
     }
 
     /// Returns the size of a hash, set or list.
@@ -291,6 +290,7 @@ impl<'s, 'v> Store<'s, 'v> {
             }
         };
         self.check(key, value)?;
+        self.write_bytes(value.len())?;
         let old = self.note(key)?;
         let expired = old.at.is_some_and(|at| at <= self.now_ms);
         if let Some((_, id)) = old.made.filter(|old| Some(*old) != made) {
@@ -447,11 +447,13 @@ impl<'s, 'v> Store<'s, 'v> {
         while let Some((_, note)) = cursor.next(self.view)? {
             made.extend(Note::read(note)?.made);
         }
+        let looked = self.set_looked(0);
         for (_, id) in made {
             // A database is cleared as a whole.
-            self.set_looked(0);
             self.remove_elements(&id)?;
+            self.set_looked(0);
         }
+        self.set_looked(looked);
         let mut runs = Vec::new();
         for tree in [self.values, self.deadlines, self.by_time] {
             tree.for_each_run(self.view, |run| {

@@ -1,8 +1,8 @@
-//! Transactions: what fails in one has written nothing.
+//! Transactions: what fails in one has written nothing, and all of it is bounded together.
 
 use alloc::vec::Vec;
 
-use super::element_tests::{names, pairs};
+use super::element_tests::{full_sets, names, pairs};
 use super::list_tests::call;
 use super::tests::{answers, perform_at};
 use super::*;
@@ -30,6 +30,52 @@ fn l75_a_rename_that_fails_in_a_transaction_loses_nothing() {
             assert_eq!(answers(&perform_at(b, 1, false, &all)), [failed], "{kind:?}");
             assert!(b.content() == before, "{kind:?}, remove: {remove}");
         }
+    }
+}
+
+/// L140: what a FLUSHDB removes does not count. What the transaction has looked at before still does.
+#[test]
+fn l140_a_cleared_database_does_not_end_the_bound_on_a_transaction() {
+    let b = &mut Bench::new(100_000);
+    full_sets(b, &[b"a", b"b"]);
+    let within = |operation: &[u8]| {
+        let mut out = Vec::new();
+        Further::In { database: 1, operation }.encode(&mut out);
+        out
+    };
+    let mut clear = Vec::new();
+    Further::ClearOne.encode(&mut clear);
+    let (add, clear) = (within(&names(Verb::Add, Container::Set, b"t", 0, &[b"x"])), within(&clear));
+    let common = names(Verb::CountCommon, Container::Set, b"full", 0, &[b"a", b"b"]);
+    for (rounds, is_done) in [(1, true), (4, false)] {
+        let round = [&common[..], &common, &add, &clear];
+        let mut all = Vec::new();
+        Further::All(All::new([], round.repeat(rounds), &mut Vec::new())).encode(&mut all);
+        let answer = perform_at(b, 1, false, &all);
+        assert_eq!(answer != [3, Failure::TooManyElements as u8], is_done, "{rounds} rounds");
+    }
+}
+
+/// L141: a few bytes can write a long value. Written bytes count, so a pack ends where it has written enough, and a
+/// transaction that writes too much is refused.
+#[test]
+fn l141_an_operation_writes_a_bounded_number_of_bytes() {
+    let b = &mut Bench::new(20_000);
+    let (mut set_range, mut set_bit) = (Vec::new(), Vec::new());
+    let offset = u32::try_from(VALUE_BYTES_MAX - 1).unwrap();
+    Further::Overwrite { key: b"range", offset, value: b"x" }.encode(&mut set_range);
+    Further::SetBit { key: b"bits", place: 8 * offset, is_set: true }.encode(&mut set_bit);
+    let long = alloc::vec![b'x'; VALUE_BYTES_MAX];
+    perform_at(b, 1, false, &call(ListVerb::PushLeft, b"list", 0, &[&long]));
+    let turn = call(ListVerb::Move, b"list", 0, &[b"list"]);
+    for operation in [&set_range[..], &set_bit, &turn] {
+        let (mut pack, mut all) = (Vec::new(), Vec::new());
+        let operations = [operation; 130];
+        Command::Many(Items::operations(operations, &mut Vec::new())).encode(&mut pack);
+        let done = answers(&perform_at(b, 1, false, &pack)).len();
+        assert!((25..40).contains(&done), "{done} MiB");
+        Further::All(All::new([], operations, &mut Vec::new())).encode(&mut all);
+        assert_eq!(perform_at(b, 1, false, &all), [3, Failure::TooManyElements as u8]);
     }
 }
 

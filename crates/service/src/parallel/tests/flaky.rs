@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::cell::Cell;
 
-use crate::page::{Memory, PageFault, PageStore};
+use crate::page::{Memory, OldPage, PageFault, PageStore};
 
 /// Pages in memory, some of which turn out to be away.
 #[derive(Debug, Default)]
@@ -27,11 +27,7 @@ impl PageStore for Flaky {
         if left == 1 { Err(PageFault { page }) } else { self.pages.get(page) }
     }
 
-    fn bring(&self, page: u32) -> Result<(), PageFault> {
-        self.get(page).map(|_| ())
-    }
-
-    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> Result<Option<Box<[u8]>>, PageFault> {
+    fn replace(&mut self, page: u32, content: Option<Box<[u8]>>) -> OldPage {
         self.pages.replace(page, content)
     }
 

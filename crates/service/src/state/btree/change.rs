@@ -320,11 +320,12 @@ impl Tree {
         description[..4].copy_from_slice(&len.to_le_bytes());
         let (mut at, mut parts) = (4, value.chunks(page_bytes));
         while want > 0 {
-            if at + RUN_BYTES > DESCRIPTION_BYTES_MAX {
+            let runs_left = u32::try_from((DESCRIPTION_BYTES_MAX - at) / RUN_BYTES).unwrap_or(0);
+            if runs_left == 0 {
                 self.give_up(view, description)?;
                 return Err(StoreError::Full);
             }
-            let run = self.space.allocate_run(view, want)?;
+            let run = self.space.allocate_run(view, want, want.div_ceil(runs_left))?;
             description[at..at + RUN_BYTES].copy_from_slice(&pair_bytes(run.first, run.count));
             at += RUN_BYTES;
             for (page, part) in (run.first..run.first + run.count).zip(&mut parts) {

@@ -292,3 +292,24 @@ fn l76_a_tree_with_all_its_levels_is_full() {
         assert!(model.keys().all(|key| tree.remove(view, key).unwrap()));
     });
 }
+
+/// L142: a value of many pages has a place although the first 2^18 pages have free ones one at a time only.
+#[test]
+fn l142_a_long_value_finds_the_free_pages_behind_small_holes() {
+    const HOLES: u32 = (1 << 18) + (1 << 12);
+    let mut bench = Bench::new(HOLES + 4000);
+    bench.run(|view| {
+        let tree = tree(view);
+        // The bitmap begins at page 1. A word of it has 32 pages in use, and a free one behind each of them.
+        view.write(0, 0, &(HOLES / 2).to_le_bytes()).unwrap();
+        let bits_a_page = u32::try_from(8 * view.page_bytes()).unwrap();
+        for page in 0..HOLES / bits_a_page {
+            view.put(1 + page, &[0x55; 512]).unwrap();
+        }
+        let value = [7; 20 * 512];
+        assert_eq!(tree.insert(view, b"key", &value), Ok(false));
+        let mut found = Vec::new();
+        tree.get(view, b"key").unwrap().unwrap().copy_to(view, &mut found).unwrap();
+        assert_eq!(found, value);
+    });
+}

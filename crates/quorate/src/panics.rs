@@ -1,0 +1,81 @@
+//! Panics in the code of a service: they are caught, and a few of them are printed.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::thread;
+#[cfg(feature = "program")]
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// The time between two panics that are printed.
+#[cfg(feature = "program")]
+const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of characters that are printed of a panic's text.
+#[cfg(feature = "program")]
+const TEXT_MAX: usize = 200;
+
+thread_local! {
+    /// Whether [`catch`] is to return a panic of this thread.
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code of a service, and returns its panic.
+pub(crate) fn catch<R>(run: impl FnOnce() -> R) -> thread::Result<R> {
+    let outer = CATCHES.replace(true);
+    let ended = panic::catch_unwind(AssertUnwindSafe(run));
+    CATCHES.set(outer);
+    ended
+}
+
+/// Returns the text of a panic.
+pub(crate) fn text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic")
+}
+
+/// From now on, of the panics that [`catch`] returns only one in a second is printed, in a line of bounded length: any client
+/// can cause them.
+#[cfg(feature = "program")]
+pub(crate) fn print_few(print: impl Fn(&str) + Send + Sync + 'static) {
+    let print_others = panic::take_hook();
+    let printed_at = Mutex::new(None::<Instant>);
+    panic::set_hook(Box::new(move |info| {
+        if !CATCHES.get() {
+            return print_others(info);
+        }
+        let Ok(mut printed_at) = printed_at.lock() else { return };
+        if printed_at.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
+        *printed_at = Some(Instant::now());
+        let place = info.location().map_or_else(String::new, ToString::to_string);
+        let text: String = text(info.payload()).chars().take(TEXT_MAX).collect();
+        print(&format!("the service panicked at {place}: {text:?}"));
+    }));
+}
+
+#[cfg(all(test, feature = "program"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// L147: any client can make a service panic, again and again. Little is printed.
+    #[test]
+    fn l147_a_service_that_panics_does_not_fill_the_disk() {
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&printed);
+        let begun = Instant::now();
+        print_few(move |line| lines.lock().unwrap().push(line.to_owned()));
+        for _ in 0..100 {
+            assert!(catch(|| panic!("{}", "x".repeat(10_000))).is_err());
+        }
+        drop(panic::take_hook());
+        let (lines, most) = (printed.lock().unwrap(), begun.elapsed().as_secs() + 1);
+        assert!((1..=most).contains(&u64::try_from(lines.len()).unwrap()), "{} lines", lines.len());
+        assert!(lines.iter().all(|line| line.len() < 500));
+    }
+}
