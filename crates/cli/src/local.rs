@@ -410,19 +410,15 @@ pub(crate) fn check_free(
         Port::Tcp => TcpListener::bind(address).map(drop).map_err(|error| (*port, error)),
     };
     ports.iter().try_for_each(bind).map_err(|(port, error)| {
-        let (code, what) = match error.kind() {
-            ErrorKind::AddrInUse => {
-                let who = holder(port, address).map_or(String::new(), |who| format!(" by {who}"));
-                (Code::Taken, format!("port {} is taken{who}", address.port()))
-            }
-            ErrorKind::AddrNotAvailable => {
-                return Failure::new(
-                    Code::Rule,
-                    format!("{} is not an address of this machine", address.ip()),
-                )
+        if error.kind() == ErrorKind::AddrNotAvailable {
+            return Failure::new(Code::Rule, format!("{} is not an address of this machine", address.ip()))
                 .at(format!("{place}, {address}"));
-            }
-            _ => (Code::Network, format!("cannot listen: {error}")),
+        }
+        let (code, what) = if error.kind() == ErrorKind::AddrInUse {
+            let who = holder(port, address).map_or(String::new(), |who| format!(" by {who}"));
+            (Code::Taken, format!("port {} is taken{who}", address.port()))
+        } else {
+            (Code::Network, format!("cannot listen: {error}"))
         };
         Failure::new(code, what).at(format!("{place}, {address}")).next(next)
     })
