@@ -70,7 +70,10 @@ pub(crate) const ROW: GatewayRow = GatewayRow {
                    deletes it when it stops",
         },
     ],
-    usage: |address| Usage { command: mount_command(address), first: "quorate fs --dir CLIENT ls q:/".to_owned() },
+    usage: |address| Usage {
+        command: mount_command(address),
+        first: "quorate fs --dir CLIENT ls q:/".to_owned(),
+    },
     exposed: "there, any user can act as any other user, except as root from a port above 1023",
     notes: &[
         "no root?     quorate mount --dir CLIENT DIR",

@@ -124,6 +124,9 @@ mutants! {
     M177 = 177, "stalled-target-kept", "A replica waits for a part of its target that nobody gives, though another checkpoint is certified (L50, ST-4).";
     M178 = 178, "vouched-unasked", "A primary does not ask for a request that it cannot check and that others vouch for (L65, AU-6).";
     M179 = 179, "few-vouchers", "A primary is timed for a request that f liars vouch for, but not to it (L65, TM-2).";
+    M190 = 190, "rejoined-view-forgotten", "A replica does not record the view in which it rejoins (L151, RC-11c).";
+    M191 = 191, "any-request-noted", "Null batches follow any request of a replica, where it is executed and not fetched (L152, RC-10).";
+    M192 = 192, "lives-at-will", "A replica may begin lives as often as it likes (L150, RC-6).";
     M51 = 51, "own-vote-early", "An own vote is counted before it is durable (ADR 5).";
     M52 = 52, "view-change-early", "VIEW-CHANGE leaves before its record is durable (D3).";
     M53 = 53, "tentative-early", "A tentative reply leaves before its batch is durable (TE-5).";

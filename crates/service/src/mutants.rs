@@ -25,6 +25,8 @@ pub const M109: u32 = 109;
 pub const M110: u32 = 110;
 /// A read does not wait for unsettled requests on which it depends.
 pub const M167: u32 = 167;
+/// A replica may begin lives as often as it likes.
+pub const M192: u32 = 192;
 
 #[cfg(feature = "mutants")]
 mod switch {

@@ -13,10 +13,12 @@ use quorate_pbft::{Config, Replica};
 use quorate_process::{Core, Place};
 use quorate_wire::codec::Writer;
 use quorate_wire::digest::Domains;
-use quorate_wire::frame::Frame;
-use quorate_wire::message::{PrePrepareHead, Request, Seal, Suspect, encode_pre_prepare};
-use quorate_wire::sign::Signer;
-use quorate_wire::{Batch, Kind, Message, Principal, ReplicaId, SeqNum, ViewNum};
+use quorate_wire::frame::{Frame, begin, end_signed};
+use quorate_wire::message::{
+    PrePrepareHead, Request, RequestBody, RequestFlags, Seal, Suspect, encode_pre_prepare,
+};
+use quorate_wire::sign::{Signer, request_digest};
+use quorate_wire::{Batch, Kind, Message, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 
 use crate::core::HostCore;
 use crate::rng::Rng;
@@ -158,6 +160,20 @@ impl Lie<'_> {
     pub fn sign_suspect(&self, suspect: Suspect) -> Suspect {
         let digest = suspect.signed_digest(self.domains, 0, self.id);
         Suspect { signature: self.signer.sign(&digest), ..suspect }
+    }
+
+    /// Sends a signed request of its own to all. Returns its timestamp.
+    pub fn ask(&mut self, operation: &[u8]) -> Timestamp {
+        let (sender, timestamp) = (Principal::Replica(self.id), Timestamp(self.now.wall_ns));
+        let flags = RequestFlags { read_only: false, signed: true };
+        let (mut body, mut frame) = (Vec::new(), Vec::new());
+        RequestBody { timestamp, flags, replier: None, operation }.encode(&mut Writer::new(&mut body));
+        let digest = self.domains.request(sender.to_wire(), timestamp.0, operation);
+        let signature = self.signer.sign(&request_digest(self.domains, 0, sender, &digest));
+        begin(Kind::Request, 0, sender, &body, &mut frame);
+        end_signed(&signature, &mut frame);
+        self.pass_on(Recipient::All, Kind::Request, &frame);
+        timestamp
     }
 
     /// Sends a message `ns` nanoseconds from now. At most 4096 messages wait; more are sent immediately.

@@ -22,6 +22,7 @@
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
 //! | L32, L33, L36 | [`late`] |
 //! | L50-L52, L54, L56 | [`stalls`] |
+//! | L150-L152 | [`lives`] |
 //! | attacks of spec §16.2 on view changes that have no key (A11, A14, ...) | [`views`] |
 
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub mod healed;
 pub mod host;
 pub mod late;
 pub mod liars;
+pub mod lives;
 pub mod moves;
 pub mod network;
 pub mod people;
@@ -88,6 +90,7 @@ pub const GROUPS: &[(&str, &[Scenario])] = &[
     ("found", found::SCENARIOS),
     ("late", late::SCENARIOS),
     ("stalls", stalls::SCENARIOS),
+    ("lives", lives::SCENARIOS),
 ];
 
 /// Returns every scenario, in the order of the keys.

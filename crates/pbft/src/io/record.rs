@@ -50,7 +50,7 @@ pub enum Record<'a> {
     ViewChange {
         /// The view to enter.
         view: ViewNum,
-        /// The frame.
+        /// The frame. Empty: the replica came to this view by a rejoin, and has sent none (RC-11c).
         frame: &'a [u8],
     },
     /// D4: entered a view; the NEW-VIEW's frame and those of its VIEW-CHANGEs.

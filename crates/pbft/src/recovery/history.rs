@@ -87,7 +87,8 @@ fn add(history: &mut History, record: &Record<'_>, domains: &Domains) {
         }
         Record::Floor { seq } => history.shown = history.shown.max(*seq),
         Record::ViewChange { view, frame } => {
-            if *view > history.view {
+            // Of two for the same view the later one is of a newer life, or follows a rejoin (RC-11c).
+            if *view > history.view || *view == history.view && history.view_change.is_some() {
                 (history.view, history.view_change, history.new_view) = (*view, Some(frame.to_vec()), None);
             }
         }

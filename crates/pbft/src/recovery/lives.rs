@@ -70,15 +70,16 @@ impl Table {
         &self.entries
     }
 
-    /// Notes that a recovery request of `replica` was executed.
-    pub fn open(&mut self, replica: ReplicaId, life: Life, floor: ViewNum) {
+    /// Notes that a recovery request of `replica` was executed at `seq`.
+    pub fn open(&mut self, seq: SeqNum, replica: ReplicaId, life: Life, floor: ViewNum) {
+        let lives = Lives { noted: seq, ..self.of(replica).opened(life, floor) };
         match self.entries.binary_search_by_key(&replica, |(of, _)| *of) {
             Ok(at) => {
-                if let Some((_, lives)) = self.entries.get_mut(at) {
-                    *lives = lives.opened(life, floor);
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.1 = lives;
                 }
             }
-            Err(at) => self.entries.insert(at, (replica, Lives::default().opened(life, floor))),
+            Err(at) => self.entries.insert(at, (replica, lives)),
         }
     }
 }
@@ -193,7 +194,7 @@ impl LivesKnown {
         for (seq, replica, life, floor) in self.tentative.extract_if(.., |(seq, ..)| *seq <= last) {
             let newest = self.tables.last_key_value().and_then(|(_, table)| table.clone());
             let mut table = newest.unwrap_or_default();
-            table.open(replica, life, floor);
+            table.open(seq, replica, life, floor);
             self.tables.insert(seq, Some(table));
             begun = true;
         }

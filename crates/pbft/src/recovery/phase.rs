@@ -203,8 +203,13 @@ impl Recovery {
     /// there and views up to `view`.
     pub(crate) fn catch_up(&mut self, until: SeqNum, view: ViewNum) {
         self.silent_to = self.silent_to.max(until);
-        self.silent_view = Some(view);
+        self.lead_only_above(view);
         self.phase = Phase::CatchingUp { until };
+    }
+
+    /// It sends no NEW-VIEW for views up to this one, nor proposes in them.
+    pub(crate) fn lead_only_above(&mut self, view: ViewNum) {
+        self.silent_view = Some(view);
     }
 
     /// The rejoin is over.
@@ -289,7 +294,7 @@ impl Recovery {
 
     /// Notes recovery requests that the state after `seq` shows as executed: where it says that they were, or no later than
     /// its number.
-    pub(crate) fn note_transfer(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
+    pub(crate) fn note_lives(&mut self, lives: &[(ReplicaId, Lives)], seq: SeqNum) {
         for (replica, lives) in lives {
             let is_known = mutant!(M175, lives.noted > SeqNum(0), false);
             self.note_request(*replica, lives.life.timestamp, if is_known { lives.noted } else { seq });

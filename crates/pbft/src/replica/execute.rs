@@ -154,10 +154,9 @@ impl Replica {
                 continue; // nothing was done, so there is nothing to say
             }
             if let Some(replica) = reply.client.replica() {
-                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result)
-                    && self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result)
-                {
-                    self.recovery.note_request(replica, reply.timestamp, seq);
+                mutant!(M191, (), self.recovery.note_request(replica, reply.timestamp, seq));
+                if let (ReplyOutcome::Executed, Some(result)) = (reply.outcome, reply.result) {
+                    self.lives.note_result(seq, self.cluster, replica, reply.timestamp, result);
                 }
                 if tentative {
                     continue; // RC-6: committed replies only
@@ -323,6 +322,11 @@ impl Replica {
         }
         if begun {
             self.lives.note_news();
+            // RC-10: from the table, so that all replicas expect the same null batches (L152).
+            if let Some(table) = self.lives.newest_known() {
+                self.recovery.note_lives(table.entries(), self.exec.executed());
+            }
+            self.watch_recoveries(now, out);
         }
         if self.judge_view() {
             for seq in self.log.numbers() {

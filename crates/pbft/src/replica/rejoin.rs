@@ -14,6 +14,7 @@ use quorate_wire::message::{
 use quorate_wire::{frame, sign};
 
 use crate::io::config::MS;
+use crate::io::record::Record;
 use crate::io::step::{Actions, Lsn, Milestone, Now, Recipient, Reject, Timer};
 use crate::recovery::phase::{Answered, Question};
 use crate::replica::Replica;
@@ -123,6 +124,10 @@ impl Replica {
             self.judge_view();
             out.report(Milestone::ViewChangeStarted { view });
             self.follow_kept(now, out);
+        }
+        if mutant!(M190, !self.is_normal(), false) {
+            // RC-11c: it has sent no VIEW-CHANGE for this view, so no other record takes a restart back to it (L151).
+            self.promises.persist(Record::ViewChange { view: self.views.view(), frame: &[] }, out);
         }
         self.peers.send_soon(now, out);
         self.look_at_rejoin(now, out);

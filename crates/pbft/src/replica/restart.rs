@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use quorate_wire::Digest;
 use quorate_wire::id::{SeqNum, ViewNum};
+use quorate_wire::life::Life;
 use quorate_wire::message::SuspectReason;
 
 use crate::io::record::{self};
@@ -62,7 +63,7 @@ impl Replica {
             self.checkpoints.adopt(image, root);
         }
         self.clients.reload(&restart.clients);
-        self.recovery.note_transfer(&restart.lives, image);
+        self.recovery.note_lives(&restart.lives, image);
         self.lives = LivesKnown::starting(image, Table::new(restart.lives.clone()));
         self.restore_slots(&history);
         self.peers.restore(&history.seen);
@@ -78,7 +79,7 @@ impl Replica {
             self.recovery.await_echoes();
         }
         if let Some(frame) = &history.view_change
-            && !self.is_normal()
+            && !frame.is_empty()
         {
             out.forward(crate::io::step::Recipient::All, quorate_wire::Kind::ViewChange, Lsn(0), frame);
         }
@@ -159,7 +160,12 @@ impl Replica {
             self.views.restore(view, Status::ViewChange);
             // Votes were of the last view in which it was in normal operation: none of them returns.
             self.log.restore_view(ViewNum(history.view.0.saturating_sub(1)));
-            if let Some(own) = read_view_change(frame, &self.domains) {
+            let own = read_view_change(frame, &self.domains);
+            // RC-11c: it may have sent a NEW-VIEW for this view before a rejoin. The log does not say which view it learned then.
+            if own.as_ref().is_none_or(|own| own.body().life != Life::default()) {
+                self.recovery.lead_only_above(view);
+            }
+            if let Some(own) = own {
                 self.evidence.keep_own(Arc::new(own), Lsn(0));
             }
             return;

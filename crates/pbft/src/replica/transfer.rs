@@ -127,7 +127,7 @@ impl Replica {
         if mutant!(M35, true, false) {
             self.clients.reload(clients);
         }
-        self.recovery.note_transfer(lives.unwrap_or(&[]), seq);
+        self.recovery.note_lives(lives.unwrap_or(&[]), seq);
         self.lives.renew(seq, lives, executed);
         self.judge_view();
         // RO-4: what it had shown before; and what it may show from here on, also after a restart.

@@ -19,21 +19,11 @@ fn life(t: u64, bits: u64) -> Life {
 
 /// A recovery request of `from` is executed at 1 and opens the life `(t, bits)`; the checkpoint at 4 is stable.
 fn recover(desk: &mut Desk, from: ReplicaId, (t, bits): (u64, u64), floor: u64) {
-    let seq = 1;
     let mut operation = Vec::new();
     let before = Life::default();
     Recovery { bound: SeqNum(0), bits, floor: ViewNum(floor), before }.encode(&mut operation);
-    let client = ClientId(u64::from(from.0));
-    let frame = desk.request_frame_with(client, t, &operation, false, true);
-    let batch = desk.batch_of(&[frame]);
+    order_first(desk, from, t, &operation);
     let me = desk.replica.id();
-    desk.pre_prepare(R0, 0, seq, &batch);
-    for from in [R1, R2, R3].into_iter().filter(|r| *r != me) {
-        desk.prepare(from, 0, seq, batch.digest());
-    }
-    for from in [R0, R1, R2, R3].into_iter().filter(|r| *r != me) {
-        desk.commit(from, 0, seq, batch.digest());
-    }
     for seq in 2..=4 {
         desk.order(seq, c(0), seq, b"x");
     }
@@ -41,6 +31,35 @@ fn recover(desk: &mut Desk, from: ReplicaId, (t, bits): (u64, u64), floor: u64) 
         desk.checkpoint(from, 4, root(SeqNum(4)), false);
     }
     assert_eq!(desk.replica.state().stable, SeqNum(4));
+}
+
+/// A request of `from` is executed at 1.
+fn order_first(desk: &mut Desk, from: ReplicaId, t: u64, operation: &[u8]) {
+    let frame = desk.request_frame_with(ClientId(u64::from(from.0)), t, operation, false, true);
+    let (batch, me) = (desk.batch_of(&[frame]), desk.replica.id());
+    desk.pre_prepare(R0, 0, 1, &batch);
+    for from in [R1, R2, R3].into_iter().filter(|r| *r != me) {
+        desk.prepare(from, 0, 1, batch.digest());
+    }
+    for from in [R0, R1, R2, R3].into_iter().filter(|r| *r != me) {
+        desk.commit(from, 0, 1, batch.digest());
+    }
+}
+
+/// L152, RC-10: a replica that has executed what a liar asked for expects no null batches, as one that has fetched that state
+/// does not.
+#[test]
+fn l152_only_a_recovery_request_brings_null_batches() {
+    let mut recovery = Vec::new();
+    Recovery { bound: SeqNum(0), bits: 7, floor: ViewNum(0), before: Life::default() }.encode(&mut recovery);
+    for (operation, brings) in [(&recovery[..], true), (b"nothing", false)] {
+        let mut desk = Desk::new(R1);
+        order_first(&mut desk, R2, 5, operation);
+        let mut null = quorate_wire::Batch::default();
+        null.seal(&desk.domains.clone(), &[]);
+        desk.pre_prepare(R0, 0, 2, &null);
+        assert_eq!(!desk.rejected(Reject::NullBatch), brings, "{operation:?}");
+    }
 }
 
 /// Has the desk's replica hear a VIEW-CHANGE for `view` of `from`, in this life.

@@ -285,12 +285,11 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6);
 }
 
-/// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.
-#[test]
-fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
-    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
+/// RC-4 to RC-7: r1 has lost its memory, and its recovery request is executed at 11 by others, who are in `view`. H_R is
+/// max(8 + L, 12 + L) = 20.
+fn noted_by_others_in(view: ViewNum, change: impl FnOnce(&mut quorate_pbft::Config)) -> Desk {
+    let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, change);
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
-    let view = ViewNum(0);
     let answer = ReplyStable { nonce: query.nonce, checkpoint: SeqNum(8), prepared: SeqNum(10), view };
     desk.hear(R0, Kind::ReplyStable, |w| ReplyStable { nonce: query.nonce + 1, ..answer }.encode(w));
     assert!(desk.rejected(Reject::WrongNonce));
@@ -299,7 +298,6 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     }
     let (to, _) = desk.last_sent(Kind::Request).unwrap();
     assert_eq!(to, Recipient::All);
-    // It executes at 11: n_R. The bound is max(8 + L, 12 + L) = 20.
     let me = quorate_wire::ClientId(u64::from(R1.0));
     let timestamp = Timestamp(desk.now.wall_ns);
     let (_, frame) = desk.last_sent(Kind::Request).unwrap();
@@ -310,23 +308,28 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     Recovered { seq: SeqNum(11), life, floor: asked.floor }.encode(&mut result);
     let digest = desk.domains.reply(me.0, timestamp.0, &quorate_wire::Digest::ZERO, &result);
     for from in [R0, R2, R3] {
-        let reply = Reply {
-            view: ViewNum(0),
-            timestamp,
-            client: me,
-            tentative: false,
-            digest,
-            result: Some(&result),
-        };
+        let reply = Reply { view, timestamp, client: me, tentative: false, digest, result: Some(&result) };
         desk.hear(from, Kind::Reply, |w| reply.encode(w));
     }
+    desk
+}
+
+/// A stable checkpoint comes, by a transfer.
+fn fetches(desk: &mut Desk, stable: u64) {
+    for from in [R0, R2] {
+        desk.checkpoint(from, stable, root(SeqNum(stable)), true);
+    }
+    desk.pass(700); // batches do not come; state does
+    desk.fetched(stable);
+}
+
+/// RC-4 to RC-9a: estimate, recovery request, stable checkpoint beyond the bound, here and at a quorum; no vote before.
+#[test]
+fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
+    let mut desk = noted_by_others_in(ViewNum(0), |_| {});
     // State at 16 comes; it may still not vote: 16 < 20.
     for stable in [16, 20] {
-        for from in [R0, R2] {
-            desk.checkpoint(from, stable, root(SeqNum(stable)), true);
-        }
-        desk.pass(700); // batches do not come; state does
-        desk.fetched(stable);
+        fetches(&mut desk, stable);
         let batch = desk.batch(c(0), stable, b"x");
         desk.pre_prepare(R0, 0, stable + 1, &batch);
         assert_eq!(desk.sent(Kind::Prepare), 0, "at {stable}");
@@ -339,6 +342,51 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     status_at(&mut desk, R2, 1, 3 << 20, 20);
     assert!(desk.sent(Kind::Prepare) > 0);
     assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+}
+
+/// L151, RC-11c: a replica has rejoined in view 1, whose NEW-VIEW has not come, and restarts. It is in view 1 still, so it
+/// votes in no view before. It is the primary of view 1 and may have sent a NEW-VIEW before it lost its memory: it sends
+/// none, also after another restart, when it has sent a VIEW-CHANGE for view 1 in its new life.
+#[test]
+fn l151_a_restart_after_a_rejoin_stays_in_its_view() {
+    let mut desk = noted_by_others_in(ViewNum(1), sync);
+    fetches(&mut desk, 20);
+    for from in [R0, R2, R3] {
+        status_at(&mut desk, from, 1, 3 << 20, 20);
+    }
+    assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+    let lives = Lives::default().opened(Life { timestamp: Timestamp(5), bits: 7 }, ViewNum(1));
+    let mut records = Vec::new();
+    for restart in 1..=2 {
+        records.append(&mut desk.records);
+        let resume = Resume::Restart(Restart {
+            incarnation: 2 << 20,
+            records: records.clone(),
+            checkpoint: (SeqNum(20), root(SeqNum(20))),
+            clients: vec![],
+            lives: vec![(R1, lives)],
+        });
+        desk = Desk::resumed(R1, resume, sync);
+        assert_eq!(desk.replica.view(), ViewNum(1), "restart {restart}");
+        for from in [R0, R2, R3] {
+            status_at(&mut desk, from, 1, 2 << 20, 20);
+        }
+        let batch = desk.batch(c(0), 1, b"x");
+        desk.pre_prepare(R0, 0, 21, &batch);
+        assert_eq!(desk.sent(Kind::Prepare), 0, "restart {restart}");
+        let stable = SeqNum(20);
+        let checkpoints = vec![(stable, root(stable))];
+        let m = ViewChange { stable, checkpoints, ..desk.empty_view_change(1) };
+        for from in [R0, R2, R3] {
+            let frame = desk.view_change(from, &m);
+            desk.frame(&frame);
+        }
+        assert_eq!(
+            (desk.sent(Kind::ViewChange) > 0, desk.sent(Kind::NewView)),
+            (true, 0),
+            "restart {restart}"
+        );
+    }
 }
 
 /// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.

@@ -27,6 +27,9 @@ pub(crate) struct Rules {
     /// A rejoin is over only when a quorum says that its h has reached `H_R` (RC-9a). Without: when the rejoining replica's
     /// own has.
     pub(crate) quorum_stable: bool,
+    /// A replica records the view in which it rejoins (RC-11c, L151). Without: a restart takes it back to view 0 if it has
+    /// neither entered nor left a view since.
+    pub(crate) records_view: bool,
 }
 
 impl Rules {
@@ -41,6 +44,7 @@ impl Rules {
         no_leading: true,
         can_vote_for_all: true,
         quorum_stable: true,
+        records_view: true,
     };
     /// The rules before lives: DV-37 alone.
     pub(crate) const BEFORE: Self =
@@ -83,6 +87,8 @@ pub(crate) struct Case {
     pub(crate) late: Set,
     /// Those who lag may restart, at the state of their stable checkpoint.
     pub(crate) restarts: bool,
+    /// Who may restart once it has rejoined.
+    pub(crate) rejoined_restarts: Set,
     /// The rules in force.
     pub(crate) rules: Rules,
     /// Looks in every state whether the live correct replicas could decide.
@@ -111,6 +117,7 @@ impl Case {
             lag: 0,
             late: 0,
             restarts: false,
+            rejoined_restarts: 0,
             rules: Rules::ALL,
             liveness: false,
             states_max: 60_000_000,

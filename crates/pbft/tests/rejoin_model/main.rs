@@ -261,6 +261,36 @@ fn healed_beside_lag(name: &'static str, rules: Rules) -> (Case, Vec<Step>) {
     (case, start)
 }
 
+/// L151, RC-11c: r7 has signed for view 1, where r2 and r3 are, loses its disk and rejoins: in view 1, as its floor is, while
+/// the others work in view 0. It restarts. Eight replicas are the fewest of which five can work below the floor of a sixth.
+#[test]
+fn l151_a_restart_after_a_rejoin_must_not_forget_the_view() {
+    let rules = Rules { records_view: false, ..Rules::ALL };
+    let (case, start) = eight("n = 8, r7 restarts: without a record of its view", rules);
+    expect(&case, &start, broken);
+    let (case, start) = eight("n = 8, r7 restarts", Rules::ALL);
+    expect(&case, &start, holds);
+}
+
+fn eight(name: &'static str, rules: Rules) -> (Case, Vec<Step>) {
+    let case = Case {
+        cluster: Cluster::new(8, 1).unwrap(),
+        wiped: 0b1000_0000,
+        later_liars: 0b10,
+        movers: 0b1001_1100,
+        rejoined_restarts: 0b1000_0000,
+        rules,
+        ..Case::new(name)
+    };
+    let mut start: Vec<Step> = [2, 3, 7].map(|i| Step::Leave(i, 1)).into();
+    start.extend([Step::Wipe(7), Step::Commit { seq: 1, recovery: Some((7, 1)) }]);
+    start.push(Step::TurnLiars(0b10));
+    if !long() {
+        start.push(Step::Restart(7));
+    }
+    (case, start)
+}
+
 /// L14, DP-7: a primary whose NEW-VIEW reaches above its own window cannot claim what it fixed; when the liar whose vote
 /// it needed falls silent, one correct claim is left, and no view can decide.
 #[test]

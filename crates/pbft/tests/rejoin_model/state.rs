@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use crate::case::{Case, Set};
 
 /// The most replicas.
-pub(crate) const REPLICAS: usize = 7;
+pub(crate) const REPLICAS: usize = 8;
 /// The most views, 0 included.
 pub(crate) const VIEWS: usize = 4;
 /// The null batch, and one batch of each view's primary.

@@ -38,7 +38,7 @@ pub(crate) enum Step {
     Execute(usize),
     /// A replica that is late learns that its newest checkpoint is stable.
     Learn(usize),
-    /// A replica that lags restarts from its stable checkpoint.
+    /// A replica that lags restarts from its stable checkpoint, or one that has rejoined from its disk.
     Restart(usize),
 }
 
@@ -76,7 +76,7 @@ impl Next<'_> {
         let rejoining =
             |s: &State| (0..self.case.n()).any(|i| s.is_correct(i) && s.replicas[i].phase != Phase::Member);
         if state.later > 0 && state.wipes == 0 && rejoining(self.state) && !rejoining(&state) {
-            for set in 1..1 << self.case.n() {
+            for set in 1..=Set::MAX {
                 let may = set & !(self.case.later_liars & !state.liars) == 0;
                 if !may || set.count_ones() != u32::from(state.later) {
                     continue;
@@ -167,6 +167,17 @@ impl Next<'_> {
             if case.restarts && rep.exec > rep.stable {
                 self.push(Step::Restart(i), |s| s.replicas[i].exec = rep.stable);
             }
+        }
+        if has(case.rejoined_restarts, i) && rep.phase == Phase::Member && rep.learned.is_some() {
+            let recorded = case.rules.records_view || rep.normal || self.has_sent(i);
+            self.push(Step::Restart(i), |s| {
+                let rep = &mut s.replicas[i];
+                // RC-11c: it leads no view up to that of its log.
+                rep.learned = recorded.then_some(rep.view);
+                if !recorded {
+                    (rep.view, rep.normal, rep.entered) = (0, true, None);
+                }
+            });
         }
         if has(case.late, i) && state.newest_stable(case, i) > rep.stable {
             self.push(Step::Learn(i), |s| s.learn_stable(case, i));

@@ -80,7 +80,7 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     ) -> Result<(), PageFault> {
         let pages = self.lives_pages();
         let mut view = self.state.view(pages);
-        let opened = fault(lives::open(&mut view, replica, cx.timestamp, cx.seq, operation))?;
+        let opened = fault(lives::open(&mut view, replica, cx, operation))?;
         if let Some(recovered) = opened.flatten() {
             recovered.encode(&mut self.result);
         }

@@ -8,6 +8,7 @@ use quorate_wire::{ReplicaId, ViewNum};
 
 use super::tests::{execute, executor};
 use super::*;
+use crate::testing::batch;
 
 /// RC-6: a replica's request is a recovery request; its result is the life that it opens, and its number.
 #[test]
@@ -90,4 +91,35 @@ fn l125_an_earlier_recovery_request_opens_no_life() {
     assert_eq!(executor.lives(), lives);
     let said = execute(&mut executor, &[(id, 10, &recovery(33, 3, life(7, 22)))], false);
     assert_eq!(said, [(ReplyOutcome::Executed, Some(recovered(3, life(10, 33), 3)))]);
+}
+
+/// L150, RC-6: a replica can begin three lives at once, and then one a minute of the agreed time. So it can always begin
+/// another one in the end.
+#[test]
+fn l150_a_replica_begins_few_lives_in_a_minute() {
+    let mut executor = executor();
+    let (id, other, minute) = (ClientId(2), ClientId(3), 60_000_000_000);
+    let (mut t, mut lives) = (0, [Life::default(); 4]);
+    let mut begins = |client: ClientId, time_ns| {
+        t += 1;
+        let mut replies = Replies::new();
+        let seq = executor.last_executed().next();
+        let present = &mut lives[usize::try_from(client.0).unwrap()];
+        let (operation, result) = (recovery(t, 0, *present), recovered(seq.0, life(t, t), 0));
+        executor.execute(seq, &batch(&[(client, t, &operation[..])], time_ns), false, &mut replies).unwrap();
+        let reply = replies.iter().next().unwrap();
+        assert_eq!(reply.outcome, ReplyOutcome::Executed);
+        let begun = reply.result == Some(&result[..]);
+        assert!(begun || reply.result == Some(&[]));
+        if begun {
+            *present = life(t, t);
+        }
+        begun
+    };
+    let now = 1_000 * minute;
+    assert_eq!([0, 1, 2, 3].map(|k| begins(id, now + k)), [true, true, true, false]);
+    assert!(begins(other, now + 4), "each replica has its own");
+    assert_eq!([now + minute - 1, now + minute + 5].map(|at| begins(id, at)), [false, true]);
+    assert!(!begins(id, now + 2 * minute - 1));
+    assert_eq!([0, 1, 2, 3].map(|k| begins(id, now + 10 * minute + k)), [true, true, true, false]);
 }

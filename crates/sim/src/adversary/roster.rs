@@ -6,7 +6,7 @@ use super::backup::{
 };
 use super::collector::BadCollector;
 use super::mutate::Mutate;
-use super::noise::{Complain, OutOfRole, StatusFlood, ViewStorm};
+use super::noise::{Complain, OutOfRole, Reborn, StatusFlood, ViewStorm};
 use super::plausible::{EagerProof, PrivateProof, StaleReader, TwoFaced};
 use super::primary::{
     BadChoice, BadNewView, Censor, DelayProposals, EquivocateToEach, EquivocateToHalves, ExhaustNumbers,
@@ -40,7 +40,7 @@ pub fn find(name: &str) -> Option<&'static RosterEntry> {
 }
 
 /// Those of the roster that the plain swarm does not know.
-const NEW: [&str; 10] = [
+const NEW: [&str; 11] = [
     "stale-reader",
     "eager-proof",
     "two-faced",
@@ -51,6 +51,7 @@ const NEW: [&str; 10] = [
     "swinging-choice",
     "old-status",
     "forged-tree",
+    "reborn",
 ];
 
 /// Returns those that were there first, in their order: what the plain swarm draws from.
@@ -126,6 +127,7 @@ roster! {
     "swinging-choice", ["P13"], SwingingChoice;
     "old-status", ["P7"], OldStatus::default();
     "forged-tree", ["K13"], ForgedTree::new(Domains::new(CLUSTER_ID));
+    "reborn", ["K14"], Reborn::default();
 }
 
 #[cfg(test)]

@@ -20,13 +20,30 @@ use super::verdict::{Verdict, Violation};
 pub struct Tables {
     /// From which number on, whose.
     opened: Vec<(SeqNum, ReplicaId, Lives)>,
+    /// The agreed time at which no life that a replica has begun takes up any of its time (RC-6).
+    free_at: BTreeMap<ReplicaId, u64>,
 }
 
+/// How much of the agreed time a life takes up, in nanoseconds.
+const LIFE_NS: u64 = 60_000_000_000;
+/// How much of it a replica can take up at once.
+const AHEAD_NS: u64 = 3 * LIFE_NS;
+
 impl Tables {
-    /// A recovery request has become final at `seq`: numbers only rise. It opens a life if it names the present one
-    /// (RC-6).
-    pub fn ask(&mut self, seq: SeqNum, replica: ReplicaId, timestamp: Timestamp, request: &Recovery) {
-        if let Some(lives) = self.of(replica, seq).after(timestamp, request) {
+    /// A recovery request has become final at `seq`, at this agreed time: numbers only rise. It opens a life if it names the
+    /// present one, and its sender has not begun too many (RC-6).
+    pub fn ask(
+        &mut self,
+        seq: SeqNum,
+        (replica, timestamp): (ReplicaId, Timestamp),
+        time_ns: u64,
+        request: &Recovery,
+    ) {
+        let Some(lives) = self.of(replica, seq).after(timestamp, request) else { return };
+        let free_at = self.free_at.entry(replica).or_default();
+        let then = time_ns.max(*free_at) + LIFE_NS;
+        if then <= time_ns + AHEAD_NS {
+            *free_at = then;
             self.opened.push((seq, replica, lives));
         }
     }
@@ -50,6 +67,11 @@ impl Tables {
         let text =
             format!("{by} has rejoined, and only {count} replicas have a stable checkpoint at n={}", bound.0);
         Err(Violation::new("rejoin (RC-9a)", text, &[by]))
+    }
+
+    /// Returns the floor of the newest life of a replica: in this life it votes in no view below it (RC-11c).
+    fn floor(&self, replica: ReplicaId) -> ViewNum {
+        self.of(replica, SeqNum(u64::MAX)).floor
     }
 
     /// RC-11: a replica goes by this table of lives. Each of them is one of the order, up to what it has executed
@@ -106,7 +128,8 @@ impl Ended {
     }
 
     /// RC-11a: a replica votes. By the table as of its sender's stable checkpoint, the view does not rest on an ended
-    /// life, if there is only one NEW-VIEW by which it can have entered it.
+    /// life, if there is only one NEW-VIEW by which it can have entered it. RC-11c: nor is it below the floor of its sender's
+    /// life. What a liar asked for binds nobody when it is healed.
     pub fn votes(&mut self, facts: &Facts, tables: &Tables, kind: Kind, body: &[u8]) -> Verdict {
         if !matches!(kind, Kind::PrePrepare | Kind::Prepare | Kind::Commit) || !facts.counts() {
             return Ok(());
@@ -114,6 +137,14 @@ impl Ended {
         for_each_vote(kind, body, |vote| {
             let given = self.given.get(&(facts.id, vote.view)).map_or(&[][..], Vec::as_slice);
             let first = self.voted.insert((facts.id, vote.view, vote.seq, vote.commit));
+            let floor = tables.floor(facts.id);
+            if first && vote.view < floor && !facts.was_faulty {
+                let text = format!(
+                    "{} votes for n={} in v={}, and its life begins in v={}",
+                    facts.id, vote.seq.0, vote.view.0, floor.0
+                );
+                return Err(Violation::new("votes (RC-11c)", text, &[facts.id]));
+            }
             let ([members], true) = (given, first) else { return Ok(()) };
             let ended = members.iter().find(|(id, digest)| {
                 let signed = self.signed.get(&(*id, *digest));
@@ -148,7 +179,7 @@ mod tests {
     fn open(tables: &mut Tables, seq: u64, replica: ReplicaId, t: u64, floor: u64) {
         let before = tables.of(replica, SeqNum(seq)).life;
         let request = Recovery { bound: SeqNum(0), bits: t, floor: ViewNum(floor), before };
-        tables.ask(SeqNum(seq), replica, Timestamp(t), &request);
+        tables.ask(SeqNum(seq), (replica, Timestamp(t)), 0, &request);
     }
 
     /// RC-6: a recovery request that names another life than the present one opens none.
@@ -157,7 +188,7 @@ mod tests {
         let mut tables = Tables::default();
         open(&mut tables, 5, R3, 1, 0);
         let earlier = Recovery { bound: SeqNum(0), bits: 2, floor: ViewNum(0), before: Life::default() };
-        tables.ask(SeqNum(9), R3, Timestamp(2), &earlier);
+        tables.ask(SeqNum(9), (R3, Timestamp(2)), 0, &earlier);
         assert_eq!(tables.of(R3, SeqNum(9)).life, life(1));
     }
 
@@ -179,7 +210,7 @@ mod tests {
     fn a_life_that_no_batch_has_begun_is_seen() {
         let (mut tables, mut facts, mut table) = (Tables::default(), Facts::new(R3, true), Table::default());
         assert_eq!(tables.known_at(&facts, &table), Ok(()));
-        table.open(ReplicaId(2), life(1), ViewNum(0));
+        table.open(SeqNum(5), ReplicaId(2), life(1), ViewNum(0));
         assert!(tables.known_at(&facts, &table).is_err());
         open(&mut tables, 5, ReplicaId(2), 1, 0);
         facts.executed = SeqNum(4);
@@ -229,5 +260,20 @@ mod tests {
         assert_eq!(ended.votes(&facts, &tables, Kind::Commit, &body), Ok(()), "it had voted before");
         ended.voted.clear();
         assert!(ended.votes(&facts, &tables, Kind::Commit, &body).is_err());
+    }
+
+    /// RC-11c: a new life votes in no view below its floor.
+    #[test]
+    fn a_vote_below_the_floor_of_a_life_is_seen() {
+        let (mut tables, mut ended) = (Tables::default(), Ended::default());
+        let facts = Facts::new(R3, true);
+        open(&mut tables, 5, R3, 1, 2);
+        let mut vote = |view| {
+            let mut body = Vec::new();
+            Commit { view: ViewNum(view), seq: SeqNum(9), digest: D }.encode(&mut Writer::new(&mut body));
+            ended.votes(&facts, &tables, Kind::Commit, &body)
+        };
+        assert_eq!(vote(2), Ok(()));
+        assert!(vote(1).is_err());
     }
 }

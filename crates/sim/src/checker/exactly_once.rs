@@ -115,7 +115,7 @@ impl ExactlyOnce {
                     let mut result = Vec::new();
                     let digest = if let Some(replica) = request.client.replica() {
                         if let Some(recovery) = Recovery::decode(request.operation) {
-                            self.lives.ask(seq, replica, request.timestamp, &recovery);
+                            self.lives.ask(seq, (replica, request.timestamp), time_ns, &recovery);
                         }
                         Digest::ZERO
                     } else {

@@ -403,7 +403,7 @@ mod tests {
             let (mut o, facts) = omniscient();
             let mut lives = Tables::default();
             let new = Recovery { bound: SeqNum(0), bits: 9, floor: ViewNum(0), before: Life::default() };
-            lives.ask(SeqNum(13), ReplicaId(3), Timestamp(7), &new);
+            lives.ask(SeqNum(13), (ReplicaId(3), Timestamp(7)), 0, &new);
             o.settled(SeqNum(20));
             let at = |has: bool| {
                 let mut m = view_change(has);

@@ -91,6 +91,7 @@ healed! {
     57 "l17_healed_swinging_choice";
     58 "l17_healed_old_status";
     59 "l17_healed_forged_tree";
+    60 "l17_healed_reborn";
 }
 
 /// The first `f` replicas lie, so that some of it is a primary's.
