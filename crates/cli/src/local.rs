@@ -200,7 +200,7 @@ impl Local {
 
     /// Starts a node with this subcommand and arguments; its standard error goes to its log file.
     pub(crate) fn start(&self, name: &str, command: &str, arguments: &[String]) -> Result<Child, Failure> {
-        self.spawn(name, self.command(name, command, arguments)?)
+        self.spawn(name, &mut self.command(name, command, arguments)?)
     }
 
     /// The same, for a node that runs longer than this command: Ctrl-C in the terminal ends the command only.
@@ -212,7 +212,7 @@ impl Local {
     ) -> Result<Child, Failure> {
         let mut command = self.command(name, command, arguments)?;
         command.process_group(0);
-        self.spawn(name, command)
+        self.spawn(name, &mut command)
     }
 
     fn command(&self, name: &str, command: &str, arguments: &[String]) -> Result<Command, Failure> {
@@ -236,7 +236,7 @@ impl Local {
         Ok(process)
     }
 
-    fn spawn(&self, name: &str, mut command: Command) -> Result<Child, Failure> {
+    fn spawn(&self, name: &str, command: &mut Command) -> Result<Child, Failure> {
         let mut child = command
             .spawn()
             .map_err(|error| Failure::new(Code::Network, format!("{name} cannot be started: {error}")))?;
@@ -410,19 +410,15 @@ pub(crate) fn check_free(
         Port::Tcp => TcpListener::bind(address).map(drop).map_err(|error| (*port, error)),
     };
     ports.iter().try_for_each(bind).map_err(|(port, error)| {
-        let (code, what) = match error.kind() {
-            ErrorKind::AddrInUse => {
-                let who = holder(port, address).map_or(String::new(), |who| format!(" by {who}"));
-                (Code::Taken, format!("port {} is taken{who}", address.port()))
-            }
-            ErrorKind::AddrNotAvailable => {
-                return Failure::new(
-                    Code::Rule,
-                    format!("{} is not an address of this machine", address.ip()),
-                )
+        if error.kind() == ErrorKind::AddrNotAvailable {
+            return Failure::new(Code::Rule, format!("{} is not an address of this machine", address.ip()))
                 .at(format!("{place}, {address}"));
-            }
-            _ => (Code::Network, format!("cannot listen: {error}")),
+        }
+        let (code, what) = if error.kind() == ErrorKind::AddrInUse {
+            let who = holder(port, address).map_or(String::new(), |who| format!(" by {who}"));
+            (Code::Taken, format!("port {} is taken{who}", address.port()))
+        } else {
+            (Code::Network, format!("cannot listen: {error}"))
         };
         Failure::new(code, what).at(format!("{place}, {address}")).next(next)
     })
