@@ -31,7 +31,7 @@ const FREE_AT: usize = LIVES_AT + Lives::BYTES;
 /// How much of the agreed time each life takes up, in nanoseconds: a minute.
 const LIFE_NS: u64 = 60 * 1_000_000_000;
 /// How many lives a replica can begin at once if it has begun none for long. A process that rejoins can start more than once.
-const LIVES_AT_ONCE: u64 = 3;
+const LIVES_AT_ONCE: u64 = 10;
 
 /// Returns how many pages of a size the table takes.
 pub(crate) fn pages(page_bytes: usize) -> u32 {

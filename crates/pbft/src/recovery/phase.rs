@@ -13,6 +13,7 @@ use crate::recovery::estimate::Estimate;
 
 /// The progress of a rejoining replica.
 #[derive(Debug, Default)]
+#[allow(clippy::large_enum_variant, reason = "a replica has one")]
 enum Phase {
     /// It votes.
     #[default]

@@ -21,10 +21,9 @@ const COMPLAINTS_MAX: usize = 256;
 impl Replica {
     /// PP-5: every request is authentic here.
     pub(super) fn is_authentic(&self, batch: &Batch) -> bool {
-        let inlined = batch.inlined().iter();
-        let all =
-            inlined.map(|r| self.stands(r.client, r.timestamp, &r.digest, r.proof)).all(|stands| stands)
-                && batch.separate_bodies().all(|(digest, body)| self.stands_apart(digest, body));
+        let mut inlined = batch.inlined().iter();
+        let all = inlined.all(|r| self.stands(r.client, r.timestamp, &r.digest, r.proof))
+            && batch.separate_bodies().all(|(digest, body)| self.stands_apart(digest, body));
         mutant!(M26, all, true)
     }
 

@@ -285,7 +285,7 @@ fn h6_a_replica_without_memory_outgrows_its_earlier_starts() {
     assert_eq!(Status::decode(&body).unwrap().start.incarnation >> 20, 6);
 }
 
-/// RC-4 to RC-7: r1 has lost its memory, and its recovery request is executed at 11 by others, who are in `view`. H_R is
+/// RC-4 to RC-7: r1 has lost its memory, and its recovery request is executed at 11 by others, who are in `view`. `H_R` is
 /// max(8 + L, 12 + L) = 20.
 fn noted_by_others_in(view: ViewNum, change: impl FnOnce(&mut quorate_pbft::Config)) -> Desk {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, change);

@@ -90,7 +90,10 @@ fn lost_store(stage: &mut Stage) -> Result<(), String> {
 }
 
 fn stopped_writer(stage: &mut Stage) -> Result<(), String> {
-    half_written(stage, |hand, writer| hand.end(writer)).map(drop)
+    half_written(stage, |hand, writer| {
+        hand.end(writer);
+    })
+    .map(drop)
 }
 
 /// When the fourth server is correct again, q servers have the old version.

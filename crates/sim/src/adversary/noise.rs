@@ -9,7 +9,7 @@ use quorate_wire::message::{
     Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Start, Status,
     Suspect, SuspectReason, ViewChange,
 };
-use quorate_wire::{Digest, Kind, Message, Principal, SeqNum, ViewNum};
+use quorate_wire::{ClientId, Digest, Kind, Message, Principal, SeqNum, Timestamp, ViewNum};
 
 use super::{Fate, Liar, Lie, Said};
 
@@ -31,6 +31,16 @@ impl Liar for Complain {
             }
         }
         true
+    }
+
+    /// As a primary, it complains about its own proposals.
+    fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
+        if let (Kind::PrePrepare, Ok(m)) = (said.kind, PrePrepareHead::decode(said.body)) {
+            let (client, timestamp, digest) = (ClientId(0), Timestamp(0), m.digest);
+            let reject = ReqReject { view: m.view, seq: m.seq, client, timestamp, digest };
+            lie.say_with(said.to, Kind::ReqReject, |w| reject.encode(w));
+        }
+        Fate::Keep
     }
 }
 

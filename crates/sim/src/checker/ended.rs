@@ -27,7 +27,7 @@ pub struct Tables {
 /// How much of the agreed time a life takes up, in nanoseconds.
 const LIFE_NS: u64 = 60_000_000_000;
 /// How much of it a replica can take up at once.
-const AHEAD_NS: u64 = 3 * LIFE_NS;
+const AHEAD_NS: u64 = 10 * LIFE_NS;
 
 impl Tables {
     /// A recovery request has become final at `seq`, at this agreed time: numbers only rise. It opens a life if it names the

@@ -125,7 +125,7 @@ fn vouched_without_room(stage: &mut Stage) -> Ended {
     let full: Vec<ReplicaId> = last.iter().copied().filter(|id| !liars.contains(id)).collect();
     stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
     for lane in 1..=17 {
-        let request = Forgery::new(1, &[0; 1_000_000]).lane(lane).spoiled(first);
+        let request = Forgery::new(1, &vec![0; 1_000_000]).lane(lane).spoiled(first);
         let frame = stage.world.forge(CLIENT, &request);
         for to in &full {
             stage.world.post(CLIENT, *to, &frame);
@@ -133,7 +133,7 @@ fn vouched_without_room(stage: &mut Stage) -> Ended {
     }
     stage.pass(200 * MS)?;
     let before = stage.world.checkers.commands();
-    let request = Forgery::new(1, &[0; 60_000]).spoiled(&full);
+    let request = Forgery::new(1, &vec![0; 60_000]).spoiled(&full);
     let frame = stage.world.forge(CLIENT, &request);
     stage.world.post_all(CLIENT, &frame);
     stage.until("it is ordered", 500 * MS, |w| w.checkers.commands() > before)?;

@@ -375,7 +375,7 @@ fn recovery_request_comes_late(stage: &mut Stage) -> Ended {
     stage.mute(Kind::Checkpoint, &others, &[victim]);
     stage.world.set_load(Load::Busy(0, 20 * MS));
     let last = move |w: &mut World<KvApp>| {
-        let executor = w.process(0).map(|process| process.executor_mut());
+        let executor = w.process(0).map(quorate_process::Process::executor_mut);
         let last = executor.and_then(|executor| executor.cached(ClientId(victim.0.into())).ok()?);
         last.map_or(Timestamp(0), |last| last.timestamp)
     };

@@ -22,7 +22,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "f liars have lost nothing, and begin a new life ten times a second: few views are left for that (RC-6)",
     )
     .expects(&[Expect::Heard(Kind::Request), Expect::Count("view-changes", |c| c.view_changes)])
-    .views_max(|cluster| 2 + 3 * u64::try_from(cluster.f()).unwrap_or(1))
+    .views_max(|cluster| 2 + 10 * u64::try_from(cluster.f()).unwrap_or(1))
     .with(|setup| setup.lying_backups(Reborn::default))
     .play(|stage| {
         stage.busy(20)?;
@@ -36,7 +36,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new(
         "l150_disk_lost_again_and_again",
         &["L150"],
-        "A replica loses its disk four times within a minute, in an idle cluster: it rejoins each time, the last time late (RC-6)",
+        "A replica loses its disk eleven times within a minute, in an idle cluster: it rejoins each time, the last time late (RC-6)",
     )
     .expects(&[REJOINED, Expect::Noted("it had to wait")])
     .play(loses_its_disk_again),
@@ -86,10 +86,10 @@ fn loses_its_disk_again(stage: &mut Stage) -> Ended {
     stage.busy(20)?;
     stage.quiet()?;
     let started = stage.world.at;
-    for loss in 0..4 {
+    for loss in 0..11 {
         stage.world.wipe(3);
         stage.world.restart(3);
-        let wait = if loss < 3 { REJOIN_NS } else { 80_000 * MS };
+        let wait = if loss < 10 { REJOIN_NS } else { 80_000 * MS };
         stage.until("it has rejoined", wait, everyone_remembers)?;
     }
     if stage.world.at > started + 60_000 * MS {
