@@ -18,17 +18,21 @@ use super::{Fate, Liar, Lie, Said};
 #[derive(Debug, Default)]
 pub struct Complain;
 
+impl Complain {
+    fn complain(lie: &mut Lie<'_>, reject: &ReqReject) {
+        for to in lie.others() {
+            lie.say_with(Recipient::Replica(to), Kind::ReqReject, |w| reject.encode(w));
+        }
+    }
+}
+
 impl Liar for Complain {
     fn hear(&mut self, lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
         if let Message::PrePrepare(m) = message
             && let Some(request) = m.batch.requests().next()
         {
-            let (view, seq) = (m.view, m.seq);
             let (client, timestamp, digest) = (request.client, request.timestamp, request.digest);
-            for to in lie.others() {
-                let reject = ReqReject { view, seq, client, timestamp, digest };
-                lie.say_with(Recipient::Replica(to), Kind::ReqReject, |w| reject.encode(w));
-            }
+            Self::complain(lie, &ReqReject { view: m.view, seq: m.seq, client, timestamp, digest });
         }
         true
     }
@@ -37,8 +41,7 @@ impl Liar for Complain {
     fn speak(&mut self, lie: &mut Lie<'_>, said: &Said<'_>) -> Fate {
         if let (Kind::PrePrepare, Ok(m)) = (said.kind, PrePrepareHead::decode(said.body)) {
             let (client, timestamp, digest) = (ClientId(0), Timestamp(0), m.digest);
-            let reject = ReqReject { view: m.view, seq: m.seq, client, timestamp, digest };
-            lie.say_with(said.to, Kind::ReqReject, |w| reject.encode(w));
+            Self::complain(lie, &ReqReject { view: m.view, seq: m.seq, client, timestamp, digest });
         }
         Fate::Keep
     }
