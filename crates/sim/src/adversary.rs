@@ -162,8 +162,8 @@ impl Lie<'_> {
         Suspect { signature: self.signer.sign(&digest), ..suspect }
     }
 
-    /// Sends a signed request of its own to all, perhaps with the flag read-only. Returns its timestamp.
-    pub fn ask(&mut self, operation: &[u8], read_only: bool) -> Timestamp {
+    /// Sends a signed request of its own to all, perhaps with the flag read-only.
+    pub fn ask(&mut self, operation: &[u8], read_only: bool) {
         let (sender, timestamp) = (Principal::Replica(self.id), Timestamp(self.now.wall_ns));
         let flags = RequestFlags { read_only, signed: true };
         let (mut body, mut frame) = (Vec::new(), Vec::new());
@@ -173,7 +173,6 @@ impl Lie<'_> {
         begin(Kind::Request, 0, sender, &body, &mut frame);
         end_signed(&signature, &mut frame);
         self.pass_on(Recipient::All, Kind::Request, &frame);
-        timestamp
     }
 
     /// Sends a message `ns` nanoseconds from now. At most 4096 messages wait; more are sent immediately.

@@ -8,7 +8,7 @@ use quorate_wire::message::{QueryStable, Reply, ReplyStable};
 use quorate_wire::{Cluster, Digest};
 
 use crate::io::milestone::Reject;
-use crate::order::votes::{Votes, bit, size};
+use crate::order::votes::Votes;
 use crate::recovery::estimate::Estimate;
 
 /// The progress of a rejoining replica.
@@ -32,8 +32,8 @@ enum Phase {
         told: Votes<Life>,
         /// Timestamps of replies to later requests than this one: of an earlier life, by a clock ahead.
         later: Votes<Timestamp>,
-        /// Who says that the request was not executed, and so never will be (EX-2).
-        refused: u64,
+        /// Who says that the request has opened no life, and never will (EX-2), and which life there is instead.
+        refused: Votes<Option<Life>>,
         views: Votes<ViewNum>,
     },
     /// RC-9: it waits for a stable checkpoint at or above this number.
@@ -133,16 +133,20 @@ impl Recovery {
     /// its floor.
     pub(crate) fn request(&mut self, frame: Vec<u8>, timestamp: Timestamp, request: Request, n: usize) {
         self.silent_to = self.silent_to.max(request.bound);
-        let (replies, told, later, views) = (Votes::new(n), Votes::new(n), Votes::new(n), Votes::new(n));
-        self.phase = Phase::Requesting { request, frame, timestamp, replies, told, later, refused: 0, views };
+        let (replies, told, later) = (Votes::new(n), Votes::new(n), Votes::new(n));
+        let (refused, views) = (Votes::new(n), Votes::new(n));
+        self.phase = Phase::Requesting { request, frame, timestamp, replies, told, later, refused, views };
     }
 
     /// Returns the next recovery request, and the timestamp that it needs at least, if this one has opened no life at `count`
     /// replicas, so at a correct one: there was no place for its reply, and the same request gets none later (L40), an earlier
-    /// life of this replica has used its timestamp (L63), or it names another life than the present one (L125).
+    /// life of this replica has used its timestamp (L63), or it names another life than the present one (L125). They say the
+    /// same, so that the next request names the right one.
     pub(crate) fn refused_by(&self, count: usize) -> Option<(Timestamp, Request)> {
         match &self.phase {
-            Phase::Requesting { request, timestamp, told, refused, .. } if size(*refused) >= count => {
+            Phase::Requesting { request, timestamp, told, refused, .. }
+                if refused.said_by(count).is_some() =>
+            {
                 Some((Timestamp(timestamp.0.saturating_add(1)), next(request, told, count)))
             }
             Phase::Requesting { .. }
@@ -186,7 +190,7 @@ impl Recovery {
         let opened = Life { timestamp: *timestamp, bits: request.bits };
         let Some(Recovered { seq: noted, .. }) = recovered.filter(|recovered| recovered.life == opened)
         else {
-            *refused |= bit(from);
+            refused.replace(from, recovered.map(|recovered| recovered.life));
             return Err(Reject::Unwanted);
         };
         replies.replace(from, (m.digest, noted));

@@ -154,12 +154,14 @@ impl Replica {
     /// Returns complaints about at most `max` requests of the proposal at `seq` that are here and not authentic. Only the
     /// primary is responsible for a missing body, so clients whose requests are missing are not put on probation for it.
     fn rejects(&self, seq: SeqNum, max: usize) -> Vec<ReqReject> {
-        let (view, f) = (self.views.view(), self.cluster.f());
+        // If clients have to sign, no replica's word makes a request authentic.
+        let must_sign = self.config.request_auth == RequestAuth::SigMac;
+        let (view, enough) = (self.views.view(), if must_sign { usize::MAX } else { self.cluster.f() });
         let waiting = self.log.get(seq).filter(|slot| slot.proposal().is_some_and(|p| !p.authentic));
         let Some((slot, batch)) = waiting.and_then(|slot| Some((slot, slot.proposed()?))) else {
             return Vec::new();
         };
-        let doubtful = requests_here(batch).filter(|(_, _, digest, _)| !slot.is_accepted(digest, f));
+        let doubtful = requests_here(batch).filter(|(_, _, digest, _)| !slot.is_accepted(digest, enough));
         doubtful
             .map(|(client, timestamp, digest, _)| ReqReject { view, seq, client, timestamp, digest })
             .take(max)
@@ -204,7 +206,7 @@ impl Replica {
             return;
         }
         // f + 1 replicas, so one correct one, cannot take the request: it cannot become authentic
-        // everywhere. Handing over costs a view change at network speed and no time-out.
+        // everywhere. Handing over costs a view change, and no time-out.
         if self.clients.entry(m.client).is_some() {
             self.clients.take_pending(m.client);
             self.clients.start_probation(m.client, self.config.request_auth, now.mono_ns);

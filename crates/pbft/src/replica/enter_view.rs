@@ -8,6 +8,7 @@ use quorate_wire::id::SeqNum;
 use quorate_wire::message::{NewView, ViewChange};
 use quorate_wire::{Batch, Digest, Signed};
 
+use crate::io::config::RequestAuth;
 use crate::io::step::{Action, Actions, Lsn, Milestone, Now, Recipient, Timer};
 use crate::order::slot::{Proposal, Slot};
 use crate::replica::Replica;
@@ -189,7 +190,9 @@ impl Replica {
         // REQ-ACKs bring back what this replica cannot check (AU-6, L131).
         for (client, request) in self.clients.doubtful(self.config.request_auth, now.mono_ns) {
             self.clients.take_pending(client);
-            self.clients.want(client, request);
+            if self.config.request_auth != RequestAuth::SigMac {
+                self.clients.want(client, request);
+            }
         }
         self.clients.restart_waiting(now.mono_ns, self.views.last_fixed());
         let waiting: Vec<quorate_wire::ClientId> = self.clients.pending().map(|(client, _)| client).collect();
@@ -212,6 +215,7 @@ impl Replica {
                 self.batcher.push(client, pending.has_pause());
             } else if !pending.is_proposed(self.exec.executed()) && !self.recovery.is_active() {
                 Self::pass_on(primary, pending.request(), out);
+                self.clients.remember(digest); // vouched for
             }
         }
         self.propose();

@@ -392,7 +392,7 @@ fn l151_a_restart_after_a_rejoin_stays_in_its_view() {
 /// L40, RC-6: a recovery request that the service has refused is never executed. The replica sends one with a later timestamp.
 #[test]
 fn l40_a_refused_recovery_request_is_replaced() {
-    assert_eq!(replaces_its_request_after(b"no"), Life::default());
+    assert_eq!(replaces_its_request_after(&[(R0, b"no"), (R2, b"no")]), Life::default());
 }
 
 /// L63, RC-6: nor is one executed whose timestamp an earlier life has used: the answer to that has other bits. L125: the next
@@ -401,11 +401,20 @@ fn l40_a_refused_recovery_request_is_replaced() {
 fn l63_an_answer_to_an_earlier_life_is_none() {
     let (mut result, life) = (Vec::new(), Life { timestamp: Timestamp(6), bits: 7 });
     Recovered { seq: SeqNum(11), life, floor: ViewNum(0) }.encode(&mut result);
-    assert_eq!(replaces_its_request_after(&result), life);
+    assert_eq!(replaces_its_request_after(&[(R0, &result), (R2, &result)]), life);
 }
 
-/// Returns the life that the next request names.
-fn replaces_its_request_after(result: &[u8]) -> Life {
+/// L125, RC-6: f + 1 answers that say different things do not replace it: a liar's and a correct one are not enough to know the
+/// present life, and the next request would be in vain, too.
+#[test]
+fn l125_answers_that_differ_replace_no_request() {
+    let (mut result, life) = (Vec::new(), Life { timestamp: Timestamp(6), bits: 7 });
+    Recovered { seq: SeqNum(11), life, floor: ViewNum(0) }.encode(&mut result);
+    assert_eq!(replaces_its_request_after(&[(R0, b"no"), (R2, &result), (R3, &result)]), life);
+}
+
+/// Replicas answer one after the other, and the last answer replaces the request. Returns the life that the next one names.
+fn replaces_its_request_after(answers: &[(ReplicaId, &[u8])]) -> Life {
     let mut desk = Desk::resumed(R1, Resume::Amnesia { incarnation: 3 << 20 }, |_| {});
     let query = QueryStable::decode(&desk.last_sent(Kind::QueryStable).unwrap().1).unwrap();
     let view = ViewNum(0);
@@ -420,13 +429,13 @@ fn replaces_its_request_after(result: &[u8]) -> Life {
     };
     let (me, (first, before)) = (quorate_wire::ClientId(u64::from(R1.0)), asked(&desk));
     assert_eq!(before, Life::default());
-    for (from, replaces) in [(R0, false), (R2, true)] {
+    for (at, (from, result)) in answers.iter().enumerate() {
         let digest = desk.domains.reply(me.0, first.0, &quorate_wire::Digest::ZERO, result);
-        let (client, result) = (me, Some(result));
+        let (client, result) = (me, Some(*result));
         let reply = Reply { view, timestamp: first, client, tentative: false, digest, result };
-        desk.hear(from, Kind::Reply, |w| reply.encode(w));
+        desk.hear(*from, Kind::Reply, |w| reply.encode(w));
         desk.pass(150);
-        assert_eq!(asked(&desk).0 > first, replaces, "{from}");
+        assert_eq!(asked(&desk).0 > first, at + 1 == answers.len(), "{from}");
     }
     asked(&desk).1
 }

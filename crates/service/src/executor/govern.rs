@@ -70,8 +70,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
         (first, self.lives_pages().0 - first)
     }
 
-    /// Executes what a replica asks for: a recovery request, which opens a life, and whose result is its number
-    /// (RC-6). Anything else does nothing.
+    /// Executes what a replica asks for: a recovery request, which may open a life, and whose result says which life
+    /// there is (RC-6). Anything else does nothing.
     pub(super) fn open_life(
         &mut self,
         replica: ReplicaId,

@@ -1,10 +1,8 @@
 //! Byzantine replicas that send too much: complaints, view changes, queries, and messages that only others may send
 //! (K1, K4, K7, K14).
 
-use std::collections::VecDeque;
-
 use quorate_pbft::step::Recipient;
-use quorate_wire::life::{Life, Recovery};
+use quorate_wire::life::{Life, Recovered, Recovery};
 use quorate_wire::message::{
     Bitmap, Echoes, LeaveCert, NewView, PrePrepareHead, Prepare, QueryStable, ReqReject, Start, Status,
     Suspect, SuspectReason, ViewChange,
@@ -175,21 +173,29 @@ impl Liar for OutOfRole {
 #[derive(Debug, Default)]
 pub struct Reborn {
     next_at: u64,
-    /// Those that it has asked for lately: one of them is its present one.
-    asked: VecDeque<Life>,
+    /// Its present one.
+    life: Life,
 }
 
 impl Liar for Reborn {
+    fn hear(&mut self, _lie: &mut Lie<'_>, _from: Principal, message: &Message<'_>) -> bool {
+        if let Message::Reply(reply) = message
+            && let Some(recovered) = reply.result.and_then(Recovered::decode)
+            && recovered.life > self.life
+        {
+            self.life = recovered.life;
+        }
+        true
+    }
+
     fn idle(&mut self, lie: &mut Lie<'_>) {
         if lie.now.mono_ns < self.next_at {
             return;
         }
         self.next_at = lie.now.mono_ns + 100_000_000;
-        let present = usize::try_from(lie.rng.below(9)).ok().and_then(|at| self.asked.get(at));
-        let (before, bits) = (present.copied().unwrap_or_default(), lie.rng.bits());
         let mut operation = Vec::new();
+        let (bits, before) = (lie.rng.bits(), self.life);
         Recovery { bound: SeqNum(0), bits, floor: ViewNum(0), before }.encode(&mut operation);
-        self.asked.push_front(Life { timestamp: lie.ask(&operation, false), bits });
-        self.asked.truncate(8);
+        lie.ask(&operation, false);
     }
 }

@@ -12,7 +12,7 @@ use crate::envelope::id::{SeqNum, Timestamp, ViewNum};
 /// What the operation of a recovery request begins with.
 const MAGIC: [u8; 8] = *b"RECOVERY";
 
-/// One life of a replica: the timestamp of its last executed recovery request, and that request's random bits.
+/// One life of a replica: the timestamp of the recovery request that opened it, and that request's random bits.
 /// Zeros before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Life {

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use quorate_wire::Digest;
 use quorate_wire::batch::Body;
 use quorate_wire::id::{ClientId, ReplicaId, SeqNum, Timestamp};
-use quorate_wire::message::Proof;
 
 use super::lane::SHORT_BYTES;
 use super::vouchers::Vouchers;
@@ -125,9 +124,9 @@ impl RequestTable {
             .is_some_and(|p| !p.is_proposed(last) && !self.vouchers.has_enough(client, &p.request().digest))
     }
 
-    /// Returns what waits and is not signed, if it cannot be checked here or its client has to sign.
+    /// Returns what waits and carries no signature, if it cannot be checked here or its client has to sign.
     pub(crate) fn doubtful(&self, mode: RequestAuth, now: u64) -> Vec<(ClientId, (Timestamp, Digest))> {
-        let unsigned = self.pending().filter(|(_, p)| p.request().proof != Proof::Signed);
+        let unsigned = self.pending().filter(|(_, p)| p.is_unchecked() || p.request().signature().is_none());
         let doubtful = unsigned.filter(|(id, p)| p.is_unchecked() || self.must_sign(*id, mode, now));
         doubtful.map(|(id, p)| (id, (p.request().timestamp, p.request().digest))).collect()
     }
