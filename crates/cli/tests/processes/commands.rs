@@ -61,16 +61,23 @@ fn of_two_faults_at_once_one_is_refused() {
     up.down();
 }
 
+/// Returns `quorate up` of a new cluster with the RESP gateway at `door`, run by the words of `by`, such as `nohup`.
+fn up_command(by: &[&str], data: &str, door: SocketAddr) -> Command {
+    let words = [by, &[env!("CARGO_BIN_EXE_quorate")]].concat();
+    let (host, resp) = (door.ip().to_string(), door.to_string());
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).args(["up", "--service", "kv", "--dir", data, "--host", &host]);
+    command.args(["--resp", &resp, "--status", &SocketAddr::new(door.ip(), 9640).to_string()]);
+    command
+}
+
 /// `quorate up | head`: when nobody reads the output any more, `up` stops its replicas and ends.
 #[test]
 fn up_without_a_reader_stops_its_replicas() {
     let (dir, door) = (Dir::new("no-reader"), SocketAddr::new(own_address(), 6380));
-    let (data, host) = (dir.join("data"), door.ip().to_string());
-    let (address, page) = (door.to_string(), SocketAddr::new(door.ip(), 9640).to_string());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
-    command.args(["up", "--service", "kv", "--dir", &data, "--host", &host, "--resp", &address]);
-    command.args(["--status", &page]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut up = Ended(command.spawn().unwrap());
+    let data = dir.join("data");
+    let mut command = up_command(&[], &data, door);
+    let mut up = Ended(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
     let mut first = String::new();
     BufReader::new(up.0.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.starts_with("created "), "{first}");
@@ -86,20 +93,8 @@ fn up_without_a_reader_stops_its_replicas() {
 #[test]
 fn a_closed_terminal_stops_up() {
     let (dir, door) = (Dir::new("hangup"), SocketAddr::new(own_address(), 6380));
-    let (data, host, address) = (dir.join("data"), door.ip().to_string(), door.to_string());
-    let page = SocketAddr::new(door.ip(), 9640).to_string();
-    let run = |dir, how: &[&str]| {
-        let mut command = Command::new(how[0]);
-        command.args(&how[1..]).arg(env!("CARGO_BIN_EXE_quorate")).args([
-            "up",
-            "--service",
-            "kv",
-            "--dir",
-            &data,
-        ]);
-        command.args(["--host", &host, "--resp", &address, "--status", &page]);
-        Up::run(dir, door, command)
-    };
+    let data = dir.join("data");
+    let run = |dir, how: &[&str]| Up::run(dir, door, up_command(how, &data, door));
     let hang_up = || {
         let process = fs::read_to_string(format!("{data}/up.lock")).unwrap().parse().unwrap();
         kill(Pid::from_raw(process), Signal::SIGHUP).unwrap();
@@ -124,11 +119,8 @@ fn a_closed_terminal_stops_up() {
 #[test]
 fn up_and_fault_work_with_any_setting_of_the_log() {
     let (dir, door) = (Dir::new("log-setting"), SocketAddr::new(own_address(), 6380));
-    let (data, host) = (dir.join("data"), door.ip().to_string());
-    let (address, page) = (door.to_string(), SocketAddr::new(door.ip(), 9640).to_string());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
-    command.args(["up", "--service", "kv", "--dir", &data, "--host", &host, "--resp", &address]);
-    command.args(["--status", &page]).env("QUORATE_LOG", "error").env("QUORATE_LOG_FORMAT", "json");
+    let mut command = up_command(&[], &dir.join("data"), door);
+    command.env("QUORATE_LOG", "error").env("QUORATE_LOG_FORMAT", "json");
     Up::run(dir, door, command).down();
 }
 

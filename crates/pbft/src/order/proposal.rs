@@ -28,7 +28,8 @@ impl Proposal {
     }
 }
 
-/// The requests of a proposal that are not authentic here, and which other backups have sent REQ-ACK for each (AU-2). Never more than the proposal has.
+/// The requests of a proposal that are not authentic here, and which other backups have sent REQ-ACK for each (AU-2). Never
+/// more than the proposal has.
 #[derive(Debug, Default)]
 pub(crate) struct Doubtful {
     acks: BTreeMap<Digest, u64>,

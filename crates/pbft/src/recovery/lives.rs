@@ -168,8 +168,8 @@ impl LivesKnown {
         self.tentative.push((seq, replica, life, floor));
     }
 
-    /// A batch with a recovery request of a member was executed: its result says which life its sender has. Returns
-    /// whether the request has opened it.
+    /// A batch with a recovery request of a member was executed: its result says which life its sender has, and so whether the
+    /// request has opened it.
     pub(crate) fn note_result(
         &mut self,
         seq: SeqNum,
@@ -177,14 +177,14 @@ impl LivesKnown {
         from: ReplicaId,
         timestamp: Timestamp,
         result: &[u8],
-    ) -> bool {
-        let Some(Recovered { life, floor, .. }) = Recovered::decode(result) else { return false };
-        let opened = life.timestamp == timestamp && cluster.contains(from);
-        if opened {
+    ) {
+        if let Some(Recovered { life, floor, .. }) = Recovered::decode(result)
+            && life.timestamp == timestamp
+            && cluster.contains(from)
+        {
             self.note(seq, from, life, floor);
             mutant!(M82, (), _ = self.settle(seq));
         }
-        opened
     }
 
     /// The executed batches up to `last` are those that have committed; those above it may be undone. Says whether

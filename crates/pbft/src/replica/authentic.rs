@@ -84,10 +84,7 @@ impl Replica {
         let by = |client, digest: &Digest| (*digest, self.clients.vouchers().of(client, digest) & !not);
         let inlined = batch.inlined().iter();
         let inlined = inlined.filter(|r| !self.stands(r.client, r.timestamp, &r.digest, r.proof));
-        let is_here = |body: &Body| self.stands(body.client, body.timestamp, &body.digest, body.proof);
-        let apart = batch.separate_bodies();
-        let apart =
-            apart.filter(|(digest, body)| !body.map_or_else(|| self.bodies.is_proven(digest), is_here));
+        let apart = batch.separate_bodies().filter(|(digest, body)| !self.stands_apart(digest, *body));
         let apart = apart.map(|(digest, body)| body.map_or((*digest, 0), |body| by(body.client, digest)));
         let doubtful: Vec<_> = inlined.map(|r| by(r.client, &r.digest)).chain(apart).collect();
         if let Some(slot) = self.log.slot_mut(seq) {

@@ -74,13 +74,10 @@ impl Replica {
             if held == (request.timestamp, request.digest) {
                 return self.on_known_request(now, request, out);
             }
-            if request.timestamp <= held.0 {
-                if !self.clients.waits_in_vain(request.client, self.exec.executed()) {
-                    let is_older = request.timestamp < held.0;
-                    // CL-4, SR-5: the first one stays.
-                    return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
-                }
-                self.clients.take_pending(request.client);
+            if request.timestamp <= held.0 && !self.drop_in_vain(request.client) {
+                let is_older = request.timestamp < held.0;
+                // CL-4, SR-5: the first one stays.
+                return out.reject(if is_older { Reject::OldTimestamp } else { Reject::SameTimestamp });
             }
         }
         if signature_first {
@@ -160,10 +157,8 @@ impl Replica {
                 }
                 return out.reject(Reject::BadSignature);
             }
+            self.drop_in_vain(body.client);
             let (last, drop) = (self.exec.executed(), |other| self.bodies.drop_older(other));
-            if self.clients.waits_in_vain(body.client, last) {
-                self.clients.take_pending(body.client);
-            }
             let Some(client) = self.clients.entry_in_turn(body.client, last, drop) else { return };
             let held = client.pending().map(Pending::request);
             let newer = held.is_none_or(|held| held.timestamp < body.timestamp);
@@ -291,9 +286,7 @@ impl Replica {
             return out.reject(Reject::OldTimestamp);
         }
         let set = self.clients.note_voucher(m.client, (m.timestamp, m.digest), from);
-        if self.clients.waits_in_vain(m.client, last) {
-            self.clients.take_pending(m.client);
-        }
+        self.drop_in_vain(m.client);
         let pending = self.clients.get(m.client).and_then(Client::pending);
         let Some(pending) = pending.filter(|p| p.request().digest == m.digest) else {
             let is_new = pending.is_none_or(|p| p.request().timestamp < m.timestamp);
@@ -324,6 +317,15 @@ impl Replica {
         let leads = self.leads();
         let wanted = self.clients.vouchers().wanted(usize::from(FETCH_DIGESTS_MAX));
         wanted.filter(move |_| mutant!(M178, leads, false))
+    }
+
+    /// Gives up the waiting request of a lane if it waits in vain. Says whether it does.
+    fn drop_in_vain(&mut self, client: ClientId) -> bool {
+        let waits_in_vain = self.clients.waits_in_vain(client, self.exec.executed());
+        if waits_in_vain {
+            self.clients.take_pending(client);
+        }
+        waits_in_vain
     }
 
     /// Returns whether this replica proposes requests.

@@ -48,8 +48,8 @@ impl<P: PageStore> State<P> {
         self.repaired.remove(&page)
     }
 
-    /// Puts a page back that could not be read. The caller has checked that it has this label. If it was replaced unread
-    /// in the meantime, the checkpoint that needs it gets it.
+    /// Puts a page back that could not be read. The caller has checked that it has this label. If the state has replaced
+    /// it unread since, only the last checkpoint that needs it gets it.
     pub(crate) fn repair(&mut self, page: u32, label: Label, content: &[u8]) {
         let content = self.pool.copy(content);
         self.unreadable.remove(&page);
