@@ -18,7 +18,7 @@ mutants! {
     M1 = 1, "a1-dropped", "A new view takes a prepared batch over without condition A1: nobody can overrule it.";
     M2 = 2, "a2-dropped", "A new view takes a batch over on one replica's word that it prepared, without A2.";
     M3 = 3, "a1-counts-collected", "A1 counts replicas that have discarded their entries for the number (DP-2).";
-    M4 = 4, "null-counts-collected", "B counts replicas that have discarded their entries for the number (DP-2).";
+    M4 = 4, "null-counts-collected", "B counts replicas that have discarded their entries for the number (DP-2, A18).";
     M5 = 5, "first-found", "A new view takes the first prepared batch found, not the one of the highest view.";
     M6 = 6, "nulls-pruned", "A new view leaves out the null batches at the end and uses their numbers again (DP-3).";
     M7 = 7, "leave-with-f", "f SUSPECTs make a `LeaveCert`: faulty replicas alone can end a view (LV-2).";
