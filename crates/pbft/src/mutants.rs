@@ -18,12 +18,12 @@ mutants! {
     M1 = 1, "a1-dropped", "A new view takes a prepared batch over without condition A1: nobody can overrule it.";
     M2 = 2, "a2-dropped", "A new view takes a batch over on one replica's word that it prepared, without A2.";
     M3 = 3, "a1-counts-collected", "A1 counts replicas that have discarded their entries for the number (DP-2).";
-    M4 = 4, "null-counts-collected", "B counts replicas that have discarded their entries for the number (DP-2).";
+    M4 = 4, "null-counts-collected", "B counts replicas that have discarded their entries for the number (DP-2, A18).";
     M5 = 5, "first-found", "A new view takes the first prepared batch found, not the one of the highest view.";
     M6 = 6, "nulls-pruned", "A new view leaves out the null batches at the end and uses their numbers again (DP-3).";
     M7 = 7, "leave-with-f", "f SUSPECTs make a `LeaveCert`: faulty replicas alone can end a view (LV-2).";
     M8 = 8, "checkpoint-by-supporters", "The low water marks are counted over a checkpoint's supporters only (A19).";
-    M9 = 9, "tentative-weak", "A client takes f + 1 tentative replies for a certificate.";
+    M9 = 9, "tentative-weak", "A client takes f + 1 tentative replies for a certificate (CL-7, A13).";
     M10 = 10, "tentative-mixed", "A client counts tentative replies of different views together (CL-7, A13).";
     M11 = 11, "write-weak", "A client takes f + 1 replies to a write although reads go unordered (CL-8, A12).";
     M12 = 12, "read-weak", "A client takes f + 1 replies to an unordered read for a certificate.";

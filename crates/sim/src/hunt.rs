@@ -9,11 +9,11 @@ use std::fmt;
 use quorate_pbft::mutants;
 
 use crate::command::{Play, RunOptions, cluster};
-use crate::report::{self, Failure, Rule};
+use crate::report::{Failure, Rule};
 use crate::scenario::{self, Scenario};
 
 /// Seeds of the swarm before the scenarios: what they find, they find quickly.
-const SEEDS_FIRST: u64 = 40;
+const SEEDS_FIRST: u64 = 10;
 /// How many seeds of the swarm there are between two rounds of the scenarios.
 const SEEDS_BETWEEN: u64 = 400;
 /// The number of runs that have to show a bug that breaks no rule of the checkers: a run that is stuck, or a scenario
@@ -58,11 +58,12 @@ pub struct Hunt {
 ///
 /// A run counts if it fails with the bug and passes without it. If no checker saw a rule broken in it, more runs have to
 /// fail: the same scenario with other seeds, or several seeds of the swarm. Before such a run counts, the hunt searches
-/// all scenarios for a run that a checker stops.
+/// all scenarios for a run that a checker stops, unless the scenario is about this bug.
 pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
     let (mut cpu_ns, mut seeds, mut scenarios, mut stuck) = (0, 0, 0, 0);
     let mut found = None;
-    for (play, seed) in plays(from) {
+    let subjects = subjects(mutant);
+    for (play, seed) in plays(&subjects, from) {
         match play {
             Play::Swarm(_) => seeds += 1,
             Play::Scenario(..) => scenarios += 1,
@@ -70,6 +71,7 @@ pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
         let mut shows = |seed: u64| shows(mutant, &play, seed, &mut cpu_ns);
         if let Some(failure) = shows(seed) {
             let weak = matches!(failure.rule, Rule::Stuck(_) | Rule::Missed(_));
+            let is_meant = matches!(play, Play::Scenario(scenario, _) if is_about(scenario, &subjects));
             let enough = match play {
                 Play::Swarm(_) if weak => {
                     stuck += 1;
@@ -78,7 +80,7 @@ pub fn hunt(mutant: u32, from: u64, budget_ns: u64) -> Hunt {
                 Play::Scenario(..) if weak => (1..WEAK_MIN).all(|more| shows(seed + more).is_some()),
                 Play::Swarm(_) | Play::Scenario(..) => true,
             };
-            if enough && !weak {
+            if enough && (!weak || is_meant) {
                 return Hunt { found: Some(Found { failure, seeds, scenarios }), cpu_ns };
             }
             if enough && found.is_none() {
@@ -107,17 +109,37 @@ fn shows(mutant: u32, play: &Play, seed: u64, cpu_ns: &mut u64) -> Option<Failur
     run(Some(mutant)).filter(|_| run(None).is_none())
 }
 
+/// Returns the rules and faults that a bug's description names, such as `DP-2` and `L30`.
+fn subjects(mutant: u32) -> Vec<&'static str> {
+    let described = mutants::LIST.iter().find(|(id, ..)| *id == mutant);
+    described.map_or_else(Vec::new, |(_, _, what)| names_in(what).collect())
+}
+
+/// Returns the words that begin with a capital letter and end with a digit.
+fn names_in(text: &'static str) -> impl Iterator<Item = &'static str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    words.filter(|word| {
+        word.starts_with(|c: char| c.is_ascii_uppercase()) && word.ends_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+/// Says whether a scenario names one of these rules and faults.
+fn is_about(scenario: &Scenario, subjects: &[&str]) -> bool {
+    let mut names = scenario.keys.iter().copied().chain(names_in(scenario.title));
+    names.any(|name| subjects.contains(&name))
+}
+
 /// The endless sequence of runs from a seed on: some seeds of the swarm, every scenario, then seeds and scenarios in
-/// turn.
-fn plays(from: u64) -> impl Iterator<Item = (Play, u64)> {
+/// turn. Of the scenarios, those about these rules and faults come first.
+fn plays(subjects: &[&str], from: u64) -> impl Iterator<Item = (Play, u64)> {
     let sizes = [4, 7].map(|n| cluster(n, None).map(Play::Swarm));
     let [Ok(four), Ok(seven)] = sizes else { unreachable!("clusters of four and of seven exist") };
     let swarm = move |seed: u64| if seed.is_multiple_of(3) { (seven, seed) } else { (four, seed) };
     // The small clusters first: their runs take a quarter of the time.
-    let scenarios = |seed: u64| {
+    let scenarios = move |seed: u64| {
         let mut all: Vec<(usize, &'static Scenario)> =
             scenario::all().flat_map(|s| s.sizes.iter().map(move |n| (*n, s))).collect();
-        all.sort_by_key(|(n, _)| *n);
+        all.sort_by_key(|(n, s)| (!is_about(s, subjects), *n));
         all.into_iter().map(move |(n, s)| (Play::Scenario(s, n), seed))
     };
     (from..from + SEEDS_FIRST).map(swarm).chain((0..).flat_map(move |round| {
@@ -129,6 +151,18 @@ fn plays(from: u64) -> impl Iterator<Item = (Play, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is written about a bug is played before everything else that is written.
+    #[test]
+    fn scenarios_about_a_bug_come_first() {
+        let subjects = subjects(mutants::M182);
+        assert_eq!(subjects, ["L128", "AU-2"]);
+        let first = plays(&subjects, 1).find_map(|(play, _)| match play {
+            Play::Scenario(scenario, n) => Some((scenario, n)),
+            Play::Swarm(_) => None,
+        });
+        assert!(first.is_some_and(|(scenario, n)| is_about(scenario, &subjects) && n == 4));
+    }
 
     /// A bug that breaks everything is found at once, and none is found where none is on.
     #[test]

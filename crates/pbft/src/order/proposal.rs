@@ -67,7 +67,7 @@ impl Doubtful {
     /// Says whether a request is authentic, or f others vouch for it: by a REQ-ACK, or as they have `prepared`. With the
     /// primary these are f + 1 replicas, so a correct one.
     pub(super) fn is_accepted(&self, request: &Digest, prepared: u64, f: usize) -> bool {
-        let vouched = |acks: &u64| f > 0 && mutant!(M182, size(acks | prepared) >= f, false);
+        let vouched = |acks: &u64| f > 0 && size(mutant!(M182, acks | prepared, prepared)) >= f;
         self.acks.get(request).is_none_or(vouched)
     }
 

@@ -8,7 +8,9 @@ use quorate_pbft::{Milestone, Timer};
 use quorate_wire::Digest;
 use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
 use quorate_wire::life::Life;
-use quorate_wire::message::{BodyMessage, Kind, NewView, Reply, ReqAck, ReqReject, SuspectReason};
+use quorate_wire::message::{
+    BodyMessage, Kind, NewView, PrePrepareHead, Reply, ReqAck, ReqReject, SuspectReason,
+};
 
 /// "Each message sent by the replicas to the client includes the current view number, allowing the client
 /// to track the view"; "REPLY, v, t, c, i, r".
@@ -170,6 +172,19 @@ fn p12_a_missing_body_costs_no_client_its_standing() {
     assert!(!desk.said(|m| matches!(m, Milestone::OnProbation { .. })));
 }
 
+/// The primary of `view`, r1, has made a NEW-VIEW of these VIEW-CHANGEs, which are empty.
+fn take_new_view(desk: &mut Desk, view: u64, named: Vec<(ReplicaId, Digest)>) {
+    let new_view = NewView {
+        view: ViewNum(view),
+        life: Life::default(),
+        view_changes: named,
+        checkpoint: (SeqNum(0), root(SeqNum(0))),
+        chosen: vec![],
+    };
+    let frame = desk.new_view(R1, &new_view);
+    desk.frame(&frame);
+}
+
 /// Leads r0 into a later view, with a client on probation: f + 1 others have complained about what r0 had proposed of
 /// another lane. Where r0 is a backup then, it holds an unsigned request of the client.
 fn held_unsigned_and_on_probation(view: u64) -> (Desk, ClientId) {
@@ -198,16 +213,7 @@ fn held_unsigned_and_on_probation(view: u64) -> (Desk, ClientId) {
         let own = desk.last_sent(Kind::ViewChange).unwrap().1;
         named.push((R0, desk.digest_of(&own)));
         named.sort_unstable();
-        let checkpoint = (SeqNum(0), root(SeqNum(0)));
-        let new_view = NewView {
-            view: ViewNum(view),
-            life: Life::default(),
-            view_changes: named,
-            checkpoint,
-            chosen: vec![],
-        };
-        let frame = desk.new_view(R1, &new_view);
-        desk.frame(&frame);
+        take_new_view(&mut desk, view, named);
     }
     assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { view: v, .. } if v.0 == view)));
     desk.forget();
@@ -453,6 +459,28 @@ fn l65_a_backup_accepts_what_it_has_vouched_for() {
     assert_eq!(prepares(true), 1);
 }
 
+/// AU-6, L131: so does one that got the request while it waited for its view, and passed it on to the new primary.
+#[test]
+fn l131_a_backup_accepts_what_it_has_passed_on() {
+    let mut desk = Desk::new(R2);
+    let empty = desk.empty_view_change(1);
+    let mut named = vec![];
+    for from in [R0, R1, R3] {
+        let frame = desk.view_change(from, &empty);
+        named.push((from, desk.digest_of(&frame)));
+        desk.frame(&frame);
+    }
+    desk.request(c(0), 1, b"x");
+    assert_eq!(desk.sent(Kind::Request), 0, "it waits for view 1");
+    take_new_view(&mut desk, 1, named);
+    assert_eq!(desk.sent_to(R1, Kind::Request), 1);
+    desk.request(c(0), 2, b"y");
+    let frame = with_wrong_macs(desk.request_frame(c(0), 1, b"x"));
+    let batch = desk.batch_of(&[frame]);
+    desk.pre_prepare(R1, 1, 1, &batch);
+    assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
 /// AU-6, L131: what a primary cannot check goes when too few vouch for it, or when its view ends. It is wanted again if they
 /// vouch.
 #[test]
@@ -469,13 +497,16 @@ fn l131_what_is_taken_unchecked_goes_with_its_vouchers() {
         desk.forget();
         desk
     };
+    let order_1 = |desk: &mut Desk, view, digest| {
+        for from in [R1, R2] {
+            desk.prepare(from, view, 1, digest);
+            desk.commit(from, view, 1, digest);
+        }
+    };
     let mut desk = taken();
     vouch(&mut desk, R2, c(0), Digest([7; 32]));
     let batch = desk.batch(c(1), 1, b"first");
-    for from in [R1, R2] {
-        desk.prepare(from, 0, 1, batch.digest());
-        desk.commit(from, 0, 1, batch.digest());
-    }
+    order_1(&mut desk, 0, batch.digest());
     assert_eq!(desk.sent(Kind::PrePrepare), 0, "one of them says something else by now");
     desk.request(c(0), 1, b"another");
     assert_eq!(desk.sent(Kind::PrePrepare), 1, "it keeps no other request out");
@@ -486,7 +517,10 @@ fn l131_what_is_taken_unchecked_goes_with_its_vouchers() {
         let frame = desk.view_change(from, &empty);
         desk.frame(&frame);
     }
-    assert!(desk.said(|m| matches!(m, Milestone::ViewEntered { .. })));
+    let null = desk.domains.null_batch();
+    order_1(&mut desk, 4, null);
+    let (_, body) = desk.last_sent(Kind::PrePrepare).unwrap();
+    assert_eq!(PrePrepareHead::decode(&body).unwrap().counts.0, 1, "the first one; the other is gone");
     desk.pass(30);
     assert!(desk.sent(Kind::BodyFetch) > 0);
 }
@@ -550,6 +584,24 @@ fn l128_req_acks_and_prepares_count_together() {
     vouch(&mut desk, R2, c(0), batch.requests().next().unwrap().digest);
     desk.pre_prepare(R0, 0, 1, &batch);
     assert_eq!(desk.sent(Kind::Prepare), 1);
+}
+
+/// AU-5, L128: where clients have to sign, no other backup's word counts: it keeps nobody from complaining, and is not given.
+#[test]
+fn l128_only_signatures_count_where_clients_have_to_sign() {
+    let mut desk = Desk::with(R1, 4, 1, |config| config.request_auth = RequestAuth::SigMac);
+    let unsigned = desk.request_frame(c(0), 1, b"x");
+    let signed = desk.request_frame_with(c(5), 1, b"right", false, true);
+    let batch = desk.batch_of(&[unsigned, signed.clone()]);
+    let digests: Vec<Digest> = batch.requests().map(|request| request.digest).collect();
+    vouch(&mut desk, R2, c(0), digests[0]);
+    desk.frame(&signed);
+    desk.pre_prepare(R0, 0, 1, &batch);
+    desk.pass(60);
+    assert!(desk.sent_to(R0, Kind::ReqReject) > 0 && desk.sent(Kind::Prepare) == 0);
+    desk.forget();
+    reject(&mut desk, R2, c(5), digests[1]);
+    assert_eq!(desk.sent_to(R2, Kind::ReqAck), 0);
 }
 
 /// AU-2, L128: a backup answers a complaint about a request that it can check, and no other; each complaint once, and not

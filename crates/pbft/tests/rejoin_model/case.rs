@@ -16,6 +16,9 @@ pub(crate) struct Rules {
     pub(crate) receipt: bool,
     /// Nobody can sign for a life before its RECOVERY is known (RC-11).
     pub(crate) unguessable: bool,
+    /// A RECOVERY opens a life only if it names the newest (RC-6, L125). Without: one that a liar has signed opens a life
+    /// after the healed replica's own did.
+    pub(crate) names_newest: bool,
     /// The life before the newest counts for views up to the floor u (RC-11). Without: it never counts.
     pub(crate) below_floor: bool,
     /// A new life votes in no view below its floor (RC-11c).
@@ -39,6 +42,7 @@ impl Rules {
         vote: true,
         receipt: true,
         unguessable: true,
+        names_newest: true,
         below_floor: true,
         floor: true,
         no_leading: true,
@@ -71,6 +75,9 @@ pub(crate) struct Case {
     pub(crate) views: u8,
     /// Liars from the start.
     pub(crate) liars: Set,
+    /// Once such a liar is healed, a RECOVERY that it has signed may be executed, and opens a life. It has signed for this
+    /// life, too.
+    pub(crate) signed_recovery: bool,
     /// Who may lose its disk, and how many losses there are. A liar that loses its disk is healed.
     pub(crate) wiped: Set,
     /// See `wiped`.
@@ -109,6 +116,7 @@ impl Case {
             last: 2,
             views: 1,
             liars: 0,
+            signed_recovery: false,
             wiped: 0b1111,
             wipes: 1,
             later_liars: 0b1111,

@@ -155,6 +155,23 @@ fn a_life_that_can_be_guessed_breaks_agreement() {
     expect(&healed_liar("lives can be guessed: a healed liar, then another", rules), &[], broken);
 }
 
+/// L125, RC-6: the liar has signed a RECOVERY, too, and for the life that this opens. It is executed after the healed replica
+/// has rejoined, or before.
+#[test]
+fn l125_a_recovery_of_a_liar_opens_no_life_after_the_rejoin() {
+    let later_liars = if long() { 0b0111 } else { 0b0001 };
+    let case = |name, rules| Case {
+        target: 4,
+        last: 3,
+        signed_recovery: true,
+        later_liars,
+        ..healed_liar(name, rules)
+    };
+    let rules = Rules { names_newest: false, ..Rules::ALL };
+    expect(&case("a healed liar and its RECOVERY: whatever life this names", rules), &[], broken);
+    expect(&case("a healed liar and its RECOVERY, then another", Rules::ALL), &[], holds);
+}
+
 /// RC-11a has no other test than a backup that lags behind a rejoin, and at n = 4 none can: all of the other three vote
 /// for `H_R`. r5 has signed for view 1, loses its disk and rejoins; r4 has executed nothing; r1 lies.
 #[test]

@@ -113,6 +113,16 @@ impl Next<'_> {
                     });
                 }
             }
+            // Of a healed liar: in none of its lives but the first has it lied yet. Before its own RECOVERY the old one does
+            // name the newest life.
+            let signed = case.signed_recovery && state.is_correct(i) && state.lies[i] == 1;
+            if signed && (state.life(i) == 0 || !case.rules.names_newest) {
+                self.push(Step::Commit { seq, recovery: Some((i, 0)) }, |s| {
+                    s.committed = seq;
+                    s.recoveries.push(Recovery { seq, replica: i as u8, floor: 0 });
+                    s.lies[i] |= 1 << s.life(i);
+                });
+            }
         }
     }
 

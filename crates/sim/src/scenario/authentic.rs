@@ -47,23 +47,16 @@ pub const SCENARIOS: &[Scenario] = &[
     .expects(&[Expect::Noted("ordered"), Expect::Count("REQ-REJECT", |c| c.kinds.get("REQ-REJECT").copied().unwrap_or(0))])
     .views_max(|_| 0)
     .with(|setup| Setup { clients: 3, ..setup })
-    .play(|stage| {
-        stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
-        for t in 1..=10 {
-            let before = stage.world.checkers.commands();
-            let mut datagram = Vec::new();
-            let backups = stage.all_but(&[ReplicaId(0)]);
-            for (backup, lane) in backups.iter().zip(0..) {
-                let request = Forgery::new(t, &operation(stage, t)).lane(lane).spoiled(&[*backup]);
-                datagram.extend_from_slice(&stage.world.forge(CLIENT, &request));
-            }
-            stage.world.post(CLIENT, ReplicaId(0), &datagram.into());
-            let after = before + u64::try_from(backups.len()).unwrap_or(0);
-            stage.until("all are ordered", 500 * MS, |w| w.checkers.commands() >= after)?;
-            stage.note("ordered");
-        }
-        Ok(())
-    }),
+    .play(|stage| few_can_check_each(stage, stage.cluster().n() - 2)),
+    Scenario::new(
+        "l128_f_backups_can_check_each_request",
+        &["L128", "C1"],
+        "Each request of a batch is one that only the primary and f backups can check: these f vouch for it (AU-2)",
+    )
+    .expects(&[Expect::Noted("ordered"), Expect::Count("REQ-REJECT", |c| c.kinds.get("REQ-REJECT").copied().unwrap_or(0))])
+    .views_max(|_| 0)
+    .with(|setup| Setup { clients: 3, ..setup })
+    .play(|stage| few_can_check_each(stage, stage.cluster().f())),
     Scenario::new(
         "l129_unsigned_before_signed",
         &["L129", "C1"],
@@ -74,6 +67,26 @@ pub const SCENARIOS: &[Scenario] = &[
     .with(|setup| Setup { clients: 3, ..setup })
     .play(unsigned_before_signed),
 ];
+
+/// A batch has a request for each backup. Of the backups, only this one and those after it, `few` in all, can check it.
+fn few_can_check_each(stage: &mut Stage, few: usize) -> Ended {
+    stage.answer(0, 0, "incr n 1", 5_000 * MS)?;
+    for t in 1..=10 {
+        let before = stage.world.checkers.commands();
+        let mut datagram = Vec::new();
+        let mut backups = stage.all_but(&[ReplicaId(0)]);
+        for lane in (0..).take(backups.len()) {
+            backups.rotate_left(1);
+            let request = Forgery::new(t, &operation(stage, t)).lane(lane).spoiled(&backups[few..]);
+            datagram.extend_from_slice(&stage.world.forge(CLIENT, &request));
+        }
+        stage.world.post(CLIENT, ReplicaId(0), &datagram.into());
+        let after = before + u64::try_from(backups.len()).unwrap_or(0);
+        stage.until("all are ordered", 500 * MS, |w| w.checkers.commands() >= after)?;
+        stage.note("ordered");
+    }
+    Ok(())
+}
 
 /// Deceives each primary once, so that the first one is the primary again. Each of them knows the client for a liar.
 fn unsigned_before_signed(stage: &mut Stage) -> Ended {
