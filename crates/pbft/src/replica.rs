@@ -189,8 +189,9 @@ impl Replica {
             Input::Read { ticket, result } => self.on_read(ticket, result, out),
             Input::Cached { client, reply } => self.on_cached(client, reply, out),
             Input::Checkpointed { seq, root } => self.on_checkpointed(now, seq, root, out),
-            Input::Fetched { seq, root, clients, lives } => {
-                self.finish_transfer(now, (seq, root), clients, lives, out);
+            Input::Fetched { seq, root, clients, lives, time_ns } => {
+                self.exec.note_time(time_ns);
+                self.finish_transfer(now, (seq, *root), clients, lives, out);
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),

@@ -54,6 +54,7 @@ impl Replica {
             None => (image, root),
         };
         self.exec.restart_at(image);
+        self.exec.note_time(restart.time_ns);
         if stable > SeqNum(0) {
             self.log.advance(stable);
             self.promises.restore_stable(stable);

@@ -59,11 +59,13 @@ fn restarted(records: Vec<Vec<u8>>, checkpoint: u64) -> Desk {
         checkpoint,
         clients: vec![],
         lives: vec![],
+        time_ns: 0,
     });
     Desk::resumed(R1, resume, sync)
 }
 
-fn confirmed(desk: &mut Desk) {
+/// The other replicas know of the start of r1.
+pub(crate) fn confirmed(desk: &mut Desk) {
     for from in [R0, R2] {
         status(desk, from, 1, SAYS);
     }
@@ -464,7 +466,7 @@ fn l16_a_repair_does_not_end_below_the_window() {
         desk.checkpoint(from, 8, root(SeqNum(8)), false);
     }
     assert_eq!(desk.replica.state().stable, SeqNum(8));
-    desk.input(Input::Fetched { seq: SeqNum(4), root: right, clients: &[], lives: None });
+    desk.input(Input::Fetched { seq: SeqNum(4), root: &right, clients: &[], lives: None, time_ns: 0 });
     let last = desk.did.iter().rev().find_map(|d| {
         let Did::Fetches(seq, _) = d else { return None };
         Some(seq.0)
