@@ -528,3 +528,28 @@ fn l43_held_view_changes_and_new_views_are_not_sent_again() {
     let (view_changes, new_views) = ask(&mut desk, 6);
     assert!(view_changes > 0 && new_views == 1, "they may be lost");
 }
+
+/// GC-4, D8, L134: a liar starts again and again while the disk is full. One record of the starts waits; the next one follows
+/// when that is on the disk, and has them all.
+#[test]
+fn l134_one_record_of_starts_waits_for_the_disk() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    let seen = |desk: &Desk| {
+        let is_seen = |bytes: &&Vec<u8>| matches!(Record::decode(bytes), Ok(Record::Seen { .. }));
+        desk.records.iter().filter(is_seen).cloned().collect::<Vec<_>>()
+    };
+    let before = seen(&desk).len();
+    desk.disk_is_fast = false;
+    let starts = |desk: &mut Desk, count: u64| {
+        desk.pass(300);
+        status(desk, R3, count, Says { incarnation: count << 20, echo: 1 << 20, ..SAYS });
+    };
+    (2..=9).for_each(|count| starts(&mut desk, count));
+    assert_eq!(seen(&desk).len(), before + 1, "the first one");
+    desk.flush();
+    status(&mut desk, R0, 2, Says { echo: 1 << 20, ..SAYS });
+    let all = seen(&desk);
+    assert_eq!(all.len(), before + 2);
+    let Ok(Record::Seen { starts, .. }) = Record::decode(all.last().unwrap()) else { panic!() };
+    assert_eq!(Echoes::new(starts).of(R3).incarnation, 9 << 20);
+}
