@@ -256,7 +256,7 @@ impl Replica {
             }
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
-            Message::QueryStable(m) => self.on_query_stable(from, *m, out),
+            Message::QueryStable(m) => self.on_query_stable(now, from, *m, out),
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
             // The state transfer's own, which the driver hands to the executor; and those of the node itself.
             Message::Collect(_)

@@ -59,9 +59,9 @@ impl Replica {
             self.log.advance(stable);
             self.promises.restore_stable(stable);
         }
-        self.checkpoints.take(stable, stable_root);
+        self.checkpoints.take(stable, stable_root, Lsn(0));
         if image > stable {
-            self.checkpoints.adopt(image, root);
+            self.checkpoints.adopt(image, root, Lsn(0));
         }
         self.clients.reload(&restart.clients);
         self.recovery.note_lives(&restart.lives, image);

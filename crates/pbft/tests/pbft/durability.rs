@@ -553,3 +553,33 @@ fn l134_one_record_of_starts_waits_for_the_disk() {
     let Ok(Record::Seen { starts, .. }) = Record::decode(all.last().unwrap()) else { panic!() };
     assert_eq!(Echoes::new(starts).of(R3).incarnation, 9 << 20);
 }
+
+/// RC-4, L135: what waits for a slow disk has a bound, and the oldest is dropped. A liar that asks for the bound of a rejoin all
+/// the time, or for CHECKPOINTs that have not left yet, must not drive votes out.
+#[test]
+fn l135_answers_do_not_pile_up_before_the_disk() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    (1..=4).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+    desk.forget();
+    for nonce in 0..10 {
+        desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce }.encode(w));
+        desk.hear(R2, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    }
+    assert_eq!((desk.sent_to(R3, Kind::ReplyStable), desk.sent_to(R2, Kind::ReplyStable)), (2, 2));
+    let ask = |desk: &mut Desk, counter| {
+        desk.pass(150);
+        status(desk, R3, counter, Says { echo: 1 << 20, ..SAYS });
+        desk.sent_to(R3, Kind::Checkpoint)
+    };
+    assert_eq!([1, 2].map(|counter| ask(&mut desk, counter)), [0; 2], "it waits here");
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent_to(R3, Kind::ReplyStable), 3);
+    desk.flush();
+    assert_eq!(ask(&mut desk, 3), 1, "it may be lost");
+    // While later records are on their way to the disk, this one need not wait for them.
+    let on_disk = desk.records.len();
+    desk.order(5, c(0), 5, b"x");
+    assert_eq!(ask(&mut desk, 4), 2);
+    assert!(waits_for(&desk, Kind::Checkpoint) <= on_disk && desk.records.len() > on_disk);
+}
