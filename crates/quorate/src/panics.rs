@@ -6,6 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 #[cfg(feature = "program")]
 use std::{
+    io::Write,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -38,8 +39,10 @@ pub(crate) fn text(panic: &(dyn Any + Send)) -> &str {
 
 /// From now on, of the panics that [`catch`] returns only one in a second is printed, in a line of bounded length: any client
 /// can cause them.
+///
+/// What cannot be written is left out: a panic here would end the process (L161).
 #[cfg(feature = "program")]
-pub(crate) fn print_few(print: impl Fn(&str) + Send + Sync + 'static) {
+pub(crate) fn print_few<W: Write>(output: impl Fn() -> W + Send + Sync + 'static) {
     let print_others = panic::take_hook();
     let printed_at = Mutex::new(None::<Instant>);
     panic::set_hook(Box::new(move |info| {
@@ -53,29 +56,65 @@ pub(crate) fn print_few(print: impl Fn(&str) + Send + Sync + 'static) {
         *printed_at = Some(Instant::now());
         let place = info.location().map_or_else(String::new, ToString::to_string);
         let text: String = text(info.payload()).chars().take(TEXT_MAX).collect();
-        print(&format!("the service panicked at {place}: {text:?}"));
+        let line = format!("the service panicked at {place}: {text:?}\n");
+        let _ = output().write_all(line.as_bytes());
     }));
 }
 
 #[cfg(all(test, feature = "program"))]
 mod tests {
+    use std::io;
     use std::sync::Arc;
 
     use super::*;
 
-    /// L147: any client can make a service panic, again and again. Little is printed.
-    #[test]
-    fn l147_a_service_that_panics_does_not_fill_the_disk() {
-        let printed = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&printed);
+    /// The hook is the process's.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    /// Keeps what is printed, and then fails if the disk is full.
+    #[derive(Clone, Default)]
+    struct Output {
+        lines: Arc<Mutex<Vec<String>>>,
+        is_full: bool,
+    }
+
+    impl Write for Output {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.lines.lock().unwrap().push(String::from_utf8_lossy(line).into_owned());
+            if self.is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(line.len()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Panics a hundred times. Returns the lines that were printed, and how many there can be.
+    fn panics(output: Output) -> (Vec<String>, usize) {
+        let _turn = TURN.lock();
+        let lines = Arc::clone(&output.lines);
         let begun = Instant::now();
-        print_few(move |line| lines.lock().unwrap().push(line.to_owned()));
+        print_few(move || output.clone());
         for _ in 0..100 {
             assert!(catch(|| panic!("{}", "x".repeat(10_000))).is_err());
         }
         drop(panic::take_hook());
-        let (lines, most) = (printed.lock().unwrap(), begun.elapsed().as_secs() + 1);
-        assert!((1..=most).contains(&u64::try_from(lines.len()).unwrap()), "{} lines", lines.len());
+        let lines = std::mem::take(&mut *lines.lock().unwrap());
+        (lines, usize::try_from(begun.elapsed().as_secs()).unwrap() + 1)
+    }
+
+    /// L147: any client can make a service panic, again and again. Little is printed.
+    #[test]
+    fn l147_a_service_that_panics_does_not_fill_the_disk() {
+        let (lines, most) = panics(Output::default());
+        assert!((1..=most).contains(&lines.len()), "{} lines", lines.len());
         assert!(lines.iter().all(|line| line.len() < 500));
+    }
+
+    /// L161: a panic in the hook would end the process, so a line that cannot be printed is left out.
+    #[test]
+    fn l161_a_full_disk_does_not_end_a_process_whose_service_panics() {
+        let (lines, _) = panics(Output { is_full: true, ..Output::default() });
+        assert!(!lines.is_empty());
     }
 }

@@ -212,7 +212,7 @@ impl Replica {
             .with_writer(std::io::stderr)
             .with_ansi(false)
             .init();
-        panics::print_few(|line| eprintln!("{line}"));
+        panics::print_few(std::io::stderr);
         let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;
         if node.settings().service != ServiceName::OWN {
             let name = node.settings().service.name();

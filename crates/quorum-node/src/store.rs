@@ -1,4 +1,4 @@
-//! The disk of a server (`docs/storage-format.md`): one log of what it holds, written before it is promised (§2.5).
+//! The disk of a server (`docs/storage-format-registers.md`): one log of what it holds, written before it is promised (§2.5).
 //!
 //! ```text
 //! DIR/state/meta     what has become of the disk, and the generation of the log

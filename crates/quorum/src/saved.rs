@@ -1,4 +1,4 @@
-//! What a server keeps of an object on its disk (§2.5, `docs/storage-format.md`).
+//! What a server keeps of an object on its disk (§2.5, `docs/storage-format-registers.md`).
 //!
 //! PHALANX and MINIMAL: a byte 0, then `version, value, proof` as in the messages. BFT-BC: a byte 1, then
 //! `value, pcert, wsig?, wcert?, lists`.

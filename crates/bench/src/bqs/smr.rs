@@ -1,4 +1,4 @@
-//! One cell of the SMR register (§12 of `docs/quorum-results.md`): the replicas and clients of `quorate-node` with their
+//! One cell of the SMR register (§12 of `docs/quorum/cells.md`): the replicas and clients of `quorate-node` with their
 //! authenticators, on the machines of `quorate-quorum-sim`, beside the cells of the other registers.
 //!
 //! Replies are not tentative, commits do not wait for a carrier, requests go to all replicas, and so do reads; the rule by

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a cell measured (§12 of `docs/quorum-results.md`). Latencies are in the unit of the row's samples, shares in percent of the
+/// What a cell measured (§12 of `docs/quorum/cells.md`). Latencies are in the unit of the row's samples, shares in percent of the
 /// measured operations; messages, bytes and signatures are those of all processes for each operation of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {

@@ -1,6 +1,6 @@
 //! What a replica knows of view changes: who suspects a view, who has left for which, and the NEW-VIEWs (spec §11).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use quorate_wire::{Digest, Signed};
 
 use crate::io::milestone::Reject;
 use crate::io::step::Lsn;
-use crate::order::votes::{bit, size};
+use crate::order::votes::bit;
 use crate::view::candidate::Candidate;
 use crate::view::proofs::{Proofs, Shown};
 
-/// Maximum number of requests that REQ-REJECTs are counted for.
+/// Maximum number of requests for which the REQ-REJECTs of one replica are counted.
 const REJECTS_MAX: usize = 1024;
 
 /// Why a message was not kept, and whether its sender contradicts itself by it.
@@ -44,7 +44,8 @@ pub(crate) struct ViewEvidence {
     proofs: Proofs,
     /// Proofs that are asked for in STATUS.
     wants: Vec<Want>,
-    rejects: BTreeMap<Digest, u64>,
+    /// The requests about which each replica complains: a liar must not fill the place of others (L160).
+    rejects: Vec<BTreeSet<Digest>>,
 }
 
 impl ViewEvidence {
@@ -61,7 +62,7 @@ impl ViewEvidence {
             leave: None,
             proofs: Proofs::default(),
             wants: Vec::new(),
-            rejects: BTreeMap::new(),
+            rejects: alloc::vec![BTreeSet::new(); n],
         }
     }
 
@@ -255,6 +256,7 @@ impl ViewEvidence {
     /// This replica enters a view. It does not send the NEW-VIEW again before the disk has the record `after`.
     pub(crate) fn enter(&mut self, candidate: Candidate, after: Lsn) {
         self.wants.clear();
+        self.forget_req_rejects();
         (self.entered, self.entered_after) = (Some(candidate), after);
     }
 
@@ -293,16 +295,35 @@ impl ViewEvidence {
 
     /// Counts a REQ-REJECT. Returns how many replicas reject the request.
     pub(crate) fn note_req_reject(&mut self, digest: Digest, from: ReplicaId) -> usize {
-        if self.rejects.len() >= REJECTS_MAX && !self.rejects.contains_key(&digest) {
-            return 0;
+        if let Some(own) = self.rejects.get_mut(from.index())
+            && own.len() < REJECTS_MAX
+        {
+            own.insert(digest);
         }
-        let set = self.rejects.entry(digest).or_insert(0);
-        *set |= bit(from);
-        size(*set)
+        self.rejects.iter().filter(|of| of.contains(&digest)).count()
     }
 
     /// Something was executed: REQ-REJECTs are counted from the beginning again.
     pub(crate) fn forget_req_rejects(&mut self) {
-        self.rejects.clear();
+        self.rejects.iter_mut().for_each(BTreeSet::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// AU-5, L160: a liar complains about as many requests as are counted. The complaints of others count all the same.
+    #[test]
+    fn l160_a_liar_leaves_room_for_the_complaints_of_others() {
+        let mut evidence = ViewEvidence::new(4);
+        let request = |i: u32| Digest(core::array::from_fn(|at| i.to_le_bytes()[at % 4]));
+        for i in 0..10_000 {
+            evidence.note_req_reject(request(i), ReplicaId(3));
+        }
+        assert_eq!(evidence.rejects[3].len(), REJECTS_MAX);
+        let other = request(20_000);
+        assert_eq!([1, 2].map(|from| evidence.note_req_reject(other, ReplicaId(from))), [1, 2]);
+        assert_eq!(evidence.note_req_reject(request(0), ReplicaId(1)), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What a start finds on the disk (spec §14, docs/storage-format.md).
+//! What a start finds on the disk (spec §14, docs/storage-format-log.md).
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;

@@ -153,12 +153,28 @@ impl Space {
     }
 
     /// Returns the first run of at least `want` free bits from `from` on, cut to `want`; or the longest
-    /// seen.
+    /// seen. A word without a longer run than the best one takes a few steps (L162).
     fn search(&self, view: &View<'_>, from: u32, want: u32) -> Result<Option<(u32, u32)>, Stop> {
         let (mut best, mut start, mut at) = ((0, 0), from, from);
         let mut limit = self.count;
+        let mut page = (u32::MAX, &[][..]);
         while at < limit {
-            let word = self.word(view, at)? >> (at % 64);
+            let (number, byte) = self.place(view, at - at % 64);
+            if page.0 != number {
+                page = (number, view.page(number)?);
+            }
+            let word = word_at(page.1, byte)?;
+            if best.1 > 0 && at % 64 == 0 && limit - at >= 64 {
+                let goes_on = at - start + word.trailing_zeros();
+                if goes_on <= best.1 && begins_of_runs(!word, best.1 + 1) == 0 {
+                    if word != 0 {
+                        start = at + 64 - word.leading_zeros();
+                    }
+                    at += 64;
+                    continue;
+                }
+            }
+            let word = word >> (at % 64);
             let left = (64 - at % 64).min(self.count - at);
             // A stretch of free bits, then one of used ones.
             let free = word.trailing_zeros().min(left);
@@ -200,13 +216,7 @@ impl Space {
                     return Ok(Some(start));
                 }
                 if used != 0 {
-                    // The bits at which `len` free ones begin.
-                    let (mut begins, mut len) = (!used, 1);
-                    while begins != 0 && len < least {
-                        let more = len.min(least - len);
-                        begins &= begins >> more;
-                        len += more;
-                    }
+                    let begins = begins_of_runs(!used, least);
                     if begins != 0 {
                         return Ok(Some(at + begins.trailing_zeros()));
                     }
@@ -221,8 +231,7 @@ impl Space {
     /// Returns the word of the bitmap that has this bit. Bits beyond the last page are of no account.
     fn word(&self, view: &View<'_>, bit: u32) -> Result<u64, Stop> {
         let (page, byte) = self.place(view, bit - bit % 64);
-        let bytes = view.page(page)?.get(byte..byte + 8).and_then(<[u8]>::first_chunk);
-        Ok(u64::from_le_bytes(*bytes.ok_or(Stop::Corrupt)?))
+        word_at(view.page(page)?, byte)
     }
 
     /// Sets bits, each of which must be the opposite before.
@@ -256,6 +265,22 @@ impl Space {
     fn set_header(&self, view: &mut View<'_>, used: u32, hint: u32) -> Result<(), Stop> {
         view.write(self.header.0, self.header.1, &pair_bytes(used, hint))
     }
+}
+
+fn word_at(page: &[u8], byte: usize) -> Result<u64, Stop> {
+    let bytes = page.get(byte..byte + 8).and_then(<[u8]>::first_chunk);
+    Ok(u64::from_le_bytes(*bytes.ok_or(Stop::Corrupt)?))
+}
+
+/// Returns the bits at which runs of at least `want` ones begin.
+fn begins_of_runs(ones: u64, want: u32) -> u64 {
+    let (mut begins, mut len) = (ones, 1);
+    while begins != 0 && len < want {
+        let more = len.min(want - len);
+        begins &= begins.checked_shr(more).unwrap_or(0);
+        len += more;
+    }
+    begins
 }
 
 /// Returns the two numbers at `at`.
@@ -382,6 +407,41 @@ mod tests {
                     let [from, least] = [from, least].map(|number| u32::try_from(number).unwrap());
                     let found = space.find_run(view, from, least).unwrap();
                     assert_eq!(found, expected.map(|start| u32::try_from(start).unwrap()), "{seed} {least}");
+                }
+            });
+        }
+    }
+
+    /// L162: the words that are passed over have no longer run than the best one.
+    #[test]
+    fn l162_the_same_run_is_found_as_bit_by_bit() {
+        for seed in 1..200 {
+            let mut random = Xorshift::new(seed);
+            let mut below = |n: u64| u32::try_from(random.below(n)).unwrap();
+            let mut bench = Bench::new(2000);
+            bench.run(|view| {
+                let space = Space::new(view, (0, 16), 1);
+                let mut is_free = Vec::new();
+                let (few, many) = (1 + u64::from(below(8)), 1 + u64::from(below(130)));
+                while is_free.len() < space.count.try_into().unwrap() {
+                    let most = if below(20) == 0 { many } else { few };
+                    is_free.extend((0..=below(most)).map(|_| true));
+                    is_free.extend((0..=below(few)).map(|_| false));
+                }
+                is_free.truncate(space.count.try_into().unwrap());
+                for (bit, _) in is_free.iter().enumerate().filter(|(_, free)| !**free) {
+                    space.set(view, bit.try_into().unwrap(), 1, true).unwrap();
+                }
+                for want in [1, 2, 3, 5, 9, 20, 63, 64, 65, 100, 200] {
+                    let from = is_free.iter().position(|free| *free).unwrap_or(0);
+                    let (mut best, mut run) = ((0, 0), (from, 0));
+                    for (bit, free) in is_free.iter().enumerate().skip(from) {
+                        run = if *free { (run.0, run.1 + 1) } else { (bit + 1, 0) };
+                        best = if best.1 < want && run.1 > best.1 { run } else { best };
+                    }
+                    let best = (u32::try_from(best.0).unwrap(), best.1);
+                    let found = space.search(view, from.try_into().unwrap(), want).unwrap();
+                    assert_eq!(found, Some(best).filter(|best| best.1 > 0), "seed {seed}, {want}");
                 }
             });
         }

@@ -386,14 +386,20 @@ impl<P: Protocol> Authenticator<P> {
         let Frame { kind, epoch, sender, body, .. } = *frame;
         let signature = signature_of(frame)?;
         let digest = signature_hash(&self.domains, kind.number(), epoch, sender, body);
-        let covered = Covered::signed(kind.number(), epoch, sender, &digest, &signature);
-        let payer = self.payer(arrival.source, frame, &covered);
+        let payer = self.payer(arrival.source, frame, || {
+            Covered::signed(kind.number(), epoch, sender, &digest, &signature)
+        });
         self.check_signature_over(arrival.mono_ns, payer, sender, &digest, &signature)?;
         Ok(payer)
     }
 
     /// Returns who pays for the signature of a frame: its sender, if this node's entry beside it is right.
-    pub(crate) fn payer(&mut self, source: Source, frame: &Frame<'_, P::Kind>, covered: &Covered) -> Payer {
+    pub(crate) fn payer(
+        &mut self,
+        source: Source,
+        frame: &Frame<'_, P::Kind>,
+        covered: impl FnOnce() -> Covered,
+    ) -> Payer {
         if !self.split().0.proves(frame, covered) {
             return Payer::Stranger(source);
         }
@@ -418,8 +424,7 @@ impl<P: Protocol> Authenticator<P> {
         covered: &Digest,
         signature: &[u8; 64],
     ) -> Result<(), AuthError> {
-        let key = Checks::key(covered, signature);
-        if self.checks.knows(&key) {
+        if self.checks.knows(covered, signature) {
             return Ok(());
         }
         if !self.checks.may(payer, mono_ns) {
@@ -429,7 +434,7 @@ impl<P: Protocol> Authenticator<P> {
             self.checks.note_wrong(payer, mono_ns);
             return Err(AuthError::NotAuthentic(sender));
         }
-        self.checks.remember(key);
+        self.checks.remember(covered, signature);
         Ok(())
     }
 

@@ -232,10 +232,10 @@ fn admit_request<'a>(
         None => Proof::Mac,
         Some(signature) => {
             let Request { digest, replier, flags, .. } = &request;
-            let covered =
-                Covered::request(frame.epoch, frame.sender, digest, *replier, *flags, Some(signature));
             let payer = match frame.sender {
-                Principal::Replica(_) => auth.payer(source, frame, &covered),
+                Principal::Replica(_) => auth.payer(source, frame, || {
+                    Covered::request(frame.epoch, frame.sender, digest, *replier, *flags, Some(signature))
+                }),
                 Principal::Client(_) => Payer::Stranger(source), // its MAC is wrong
             };
             let covered = request_digest(auth.domains(), frame.epoch, frame.sender, digest);

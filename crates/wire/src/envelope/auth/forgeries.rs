@@ -80,6 +80,24 @@ impl Account {
     }
 }
 
+/// Which accounts a source has: of its place, and of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Accounts {
+    place: usize,
+    host: usize,
+}
+
+impl Accounts {
+    fn of(secret: &[u8; 32], source: Source) -> Self {
+        let mut bytes = [0; 18];
+        bytes[..16].copy_from_slice(&source.host.to_le_bytes());
+        let host = blake3::keyed_hash(secret, &bytes[..16]).as_bytes()[0];
+        bytes[16..].copy_from_slice(&source.port.to_le_bytes());
+        let place = blake3::keyed_hash(secret, &bytes).as_bytes()[0];
+        Self { place: usize::from(place) % PLACES, host: usize::from(host) % HOSTS }
+    }
+}
+
 /// Who pays for a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payer {
@@ -91,9 +109,12 @@ pub enum Payer {
     Stranger(Source),
 }
 
-/// A signature over something, as it is remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key([u8; 32]);
+/// A signature that was right, and the digest that it is over, which names its signer and its kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    covered: Digest,
+    signature: [u8; 64],
+}
 
 /// The allowances of one node, and the signatures that were right.
 pub(super) struct Checks {
@@ -106,8 +127,10 @@ pub(super) struct Checks {
     strangers: Account,
     /// Until when places are told apart. None: they are not.
     apart_until: Option<u64>,
-    /// By the first bytes of the key; empty until one was right.
-    known: Vec<Option<Key>>,
+    /// By the first bytes of the digest; empty until one was right.
+    known: Vec<Option<Known>>,
+    /// The accounts of the last source: a datagram can have many frames, and a flood has few sources.
+    last: (Source, Accounts),
     made: u64,
 }
 
@@ -120,8 +143,10 @@ impl core::fmt::Debug for Checks {
 impl Checks {
     /// `entropy` is secret.
     pub(super) fn new(cluster: Cluster, entropy: &[u8; 32]) -> Self {
+        let secret = blake3::derive_key("quorate/1/places", entropy);
         Self {
-            secret: blake3::derive_key("quorate/1/places", entropy),
+            last: (Source::UNKNOWN, Accounts::of(&secret, Source::UNKNOWN)),
+            secret,
             senders: alloc::vec![Account::default(); cluster.n()],
             places: alloc::vec![Account::default(); PLACES],
             hosts: alloc::vec![Account::default(); HOSTS],
@@ -176,7 +201,10 @@ impl Checks {
     }
 
     fn stranger_may(&mut self, source: Source, now_ns: u64) -> bool {
-        let (place, host) = self.accounts_of(source);
+        if self.last.0 != source {
+            self.last = (source, Accounts::of(&self.secret, source));
+        }
+        let Accounts { place, host } = self.last.1;
         let (Some(place), Some(host)) = (self.places.get_mut(place), self.hosts.get_mut(host)) else {
             return false;
         };
@@ -193,35 +221,19 @@ impl Checks {
         may
     }
 
-    fn accounts_of(&self, source: Source) -> (usize, usize) {
-        let mut bytes = [0; 18];
-        bytes[..16].copy_from_slice(&source.host.to_le_bytes());
-        let host = blake3::keyed_hash(&self.secret, &bytes[..16]).as_bytes()[0];
-        bytes[16..].copy_from_slice(&source.port.to_le_bytes());
-        let place = blake3::keyed_hash(&self.secret, &bytes).as_bytes()[0];
-        (usize::from(place) % PLACES, usize::from(host) % HOSTS)
-    }
-
-    /// Returns under what a signature over `covered` is remembered, which names signer and kind.
-    pub(super) fn key(covered: &Digest, signature: &[u8; 64]) -> Key {
-        let mut hash = blake3::Hasher::new();
-        hash.update(&covered.0);
-        hash.update(signature);
-        Key(*hash.finalize().as_bytes())
-    }
-
-    /// Says whether a signature was right before.
-    pub(super) fn knows(&self, key: &Key) -> bool {
-        self.known.get(slot(key)).is_some_and(|known| known.as_ref() == Some(key))
+    /// Says whether a signature over `covered`, which names signer and kind, was right before.
+    pub(super) fn knows(&self, covered: &Digest, signature: &[u8; 64]) -> bool {
+        let known = self.known.get(slot(covered)).and_then(Option::as_ref);
+        known.is_some_and(|known| known.covered == *covered && known.signature == *signature)
     }
 
     /// Remembers a signature that was right.
-    pub(super) fn remember(&mut self, key: Key) {
+    pub(super) fn remember(&mut self, covered: &Digest, signature: &[u8; 64]) {
         if self.known.is_empty() {
             self.known = alloc::vec![None; KNOWN];
         }
-        if let Some(known) = self.known.get_mut(slot(&key)) {
-            *known = Some(key);
+        if let Some(known) = self.known.get_mut(slot(covered)) {
+            *known = Some(Known { covered: *covered, signature: *signature });
         }
     }
 
@@ -231,8 +243,8 @@ impl Checks {
     }
 }
 
-fn slot(key: &Key) -> usize {
-    usize::from(u16::from_le_bytes([key.0[0], key.0[1]])) % KNOWN
+fn slot(covered: &Digest) -> usize {
+    usize::from(u16::from_le_bytes([covered.0[0], covered.0[1]])) % KNOWN
 }
 
 #[cfg(test)]
@@ -319,18 +331,18 @@ mod tests {
     #[test]
     fn right_signatures_are_remembered_in_bounded_numbers() {
         let mut checks = checks();
-        let keys: Vec<Key> = (0..10_000_u32)
-            .map(|i| Checks::key(&Digest([i.to_le_bytes()[0]; 32]), &[i.to_le_bytes()[1]; 64]))
-            .collect();
-        assert!(!checks.knows(&keys[0]));
-        for key in &keys {
-            checks.remember(*key);
-            assert!(checks.knows(key));
+        let digests: Vec<Digest> =
+            (0..10_000_u32).map(|i| Digest(*blake3::hash(&i.to_le_bytes()).as_bytes())).collect();
+        let signature = [1; 64];
+        assert!(!checks.knows(&digests[0], &signature));
+        for covered in &digests {
+            checks.remember(covered, &signature);
+            assert!(checks.knows(covered, &signature));
+            assert!(!checks.knows(covered, &[2; 64]), "another signature");
         }
-        let known = keys.iter().filter(|key| checks.knows(key)).count();
+        let known = digests.iter().filter(|covered| checks.knows(covered, &signature)).count();
         assert!((KNOWN / 2..=KNOWN).contains(&known), "{known}");
-        assert!(!checks.knows(&Checks::key(&Digest([1; 32]), &[250; 64])));
         checks.forget();
-        assert!(!keys.iter().any(|key| checks.knows(key)));
+        assert!(!digests.iter().any(|covered| checks.knows(covered, &signature)));
     }
 }

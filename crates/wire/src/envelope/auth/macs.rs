@@ -52,9 +52,13 @@ impl<'d> Macs<'d> {
     }
 
     /// Says whether this node's entry beside a signature is right.
-    pub(super) fn proves<K: Kinds>(&mut self, frame: &Frame<'_, K>, covered: &Covered) -> bool {
+    pub(super) fn proves<K: Kinds>(
+        &mut self,
+        frame: &Frame<'_, K>,
+        covered: impl FnOnce() -> Covered,
+    ) -> bool {
         self.own_entry(frame)
-            .is_some_and(|(key_id, entry)| self.exchange.proves(frame.sender, key_id, entry, covered))
+            .is_some_and(|(key_id, entry)| self.exchange.proves(frame.sender, key_id, entry, &covered()))
     }
 
     /// Checks this node's entry of a frame.
