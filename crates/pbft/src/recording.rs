@@ -26,7 +26,7 @@ use crate::replica::Replica;
 mod start;
 
 const MAGIC: u32 = 0x5152_4543;
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 /// The longest input: a frame and the proofs of its requests.
 const INPUT_BYTES_MAX: usize = FRAME_BYTES_MAX + (8 << 10);
 
@@ -142,13 +142,14 @@ fn encode_input(input: &Input<'_>, frame: &[u8], proofs: &mut Vec<Proof>, w: &mu
             w.u64(seq.0);
             w.digest(root);
         }
-        Input::Fetched { seq, root, clients, lives } => {
+        Input::Fetched { seq, root, clients, lives, time_ns } => {
             w.u8(8);
             w.u64(seq.0);
             w.digest(root);
             start::encode_clients(clients, w);
             w.u8(u8::from(lives.is_some()));
             start::encode_lives(lives.unwrap_or(&[]), w);
+            w.u64(*time_ns);
         }
         Input::Durable(lsn) => {
             w.u8(9);
@@ -330,12 +331,13 @@ impl Scratch {
             }
             7 => step(now, &Input::Checkpointed { seq: SeqNum(r.u64()?), root: r.digest()? }),
             8 => {
-                let (seq, root) = (SeqNum(r.u64()?), r.digest()?);
+                let (seq, root) = (SeqNum(r.u64()?), &r.digest()?);
                 let clients = start::decode_clients(&mut r)?;
                 let known = r.bool()?;
                 let lives = start::decode_lives(&mut r)?;
                 let lives = known.then_some(lives.as_slice());
-                step(now, &Input::Fetched { seq, root, clients: &clients, lives });
+                let time_ns = r.u64()?;
+                step(now, &Input::Fetched { seq, root, clients: &clients, lives, time_ns });
             }
             9 => step(now, &Input::Durable(Lsn(r.u64()?))),
             10 => step(now, &Input::Kept { seq: SeqNum(r.u64()?) }),

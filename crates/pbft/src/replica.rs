@@ -189,8 +189,9 @@ impl Replica {
             Input::Read { ticket, result } => self.on_read(ticket, result, out),
             Input::Cached { client, reply } => self.on_cached(client, reply, out),
             Input::Checkpointed { seq, root } => self.on_checkpointed(now, seq, root, out),
-            Input::Fetched { seq, root, clients, lives } => {
-                self.finish_transfer(now, (seq, root), clients, lives, out);
+            Input::Fetched { seq, root, clients, lives, time_ns } => {
+                self.exec.note_time(time_ns);
+                self.finish_transfer(now, (seq, *root), clients, lives, out);
             }
             Input::Durable(lsn) => self.on_durable(now, lsn, out),
             Input::Kept { seq } => self.on_kept(now, seq, out),
@@ -255,7 +256,7 @@ impl Replica {
             }
             Message::ReqReject(m) => self.on_req_reject(now, from, m, out),
             Message::VcFetch(m) => self.on_vc_fetch(now, from, m, out),
-            Message::QueryStable(m) => self.on_query_stable(from, *m, out),
+            Message::QueryStable(m) => self.on_query_stable(now, from, *m, out),
             Message::ReplyStable(m) => self.on_reply_stable(now, from, m, out),
             // The state transfer's own, which the driver hands to the executor; and those of the node itself.
             Message::Collect(_)

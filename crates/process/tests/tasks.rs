@@ -18,15 +18,21 @@ use quorate_service::page::{Memory, OldPage, PageFault, PageStore};
 use quorate_service::parallel::{Counters, EngineKind, KeyRules};
 use quorate_service::{Executor, Options};
 use quorate_wire::batch::StoredRequest;
+use quorate_wire::codec::Writer;
 use quorate_wire::digest::{ClusterId, Domains};
-use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp};
-use quorate_wire::message::{Proof, Request, RequestBody, RequestFlags};
+use quorate_wire::id::{ClientId, Principal, ReplicaId, SeqNum, Timestamp, ViewNum};
+use quorate_wire::life::Life;
+use quorate_wire::message::{Kind, Message, NewView, Proof, Request, RequestBody, RequestFlags};
 use quorate_wire::sign::{Signer, Verifier};
 use quorate_wire::{Batch, Cluster, Digest, Door, Source};
 
 const CLUSTER: ClusterId = ClusterId([9; 32]);
 const OWN: ReplicaId = ReplicaId(0);
 const MS: u64 = 1_000_000;
+
+fn signer(id: u64) -> Signer {
+    Signer::Toy([u8::try_from(id).unwrap() + 1; 32])
+}
 
 /// No page is unreadable.
 const NONE: u32 = u32::MAX;
@@ -65,9 +71,9 @@ impl Store for Flawed {
     }
 }
 
-/// A disk that takes everything, and that may be writing an image.
+/// A disk that takes everything, and that may be writing an image, or be behind.
 #[derive(Debug)]
-struct Images(Rc<Cell<bool>>);
+struct Images(Rc<Cell<bool>>, Rc<Cell<bool>>);
 
 impl DiskQueue for Images {
     fn append(&mut self, _: Lsn, _: &[u8]) {}
@@ -80,6 +86,10 @@ impl DiskQueue for Images {
 
     fn is_imaging(&self) -> bool {
         self.0.get()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.1.get()
     }
 
     fn has_room(&self) -> bool {
@@ -117,8 +127,12 @@ impl Core for Silent {
             Input::Read { ticket, .. } => self.inputs.push(format!("read {}", ticket.0)),
             Input::Checkpointed { seq, .. } => self.inputs.push(format!("checkpointed {}", seq.0)),
             Input::Cached { reply, .. } => self.inputs.push(format!("cached {}", reply.is_some())),
+            Input::Message(message) => {
+                if let Message::NewView(m) = message.message() {
+                    self.inputs.push(format!("new view {}", m.body().view.0));
+                }
+            }
             Input::Start
-            | Input::Message(_)
             | Input::Timer(_)
             | Input::SignatureChecked { .. }
             | Input::Durable(_)
@@ -163,6 +177,8 @@ struct Bench {
     unreadable: Rc<Cell<u32>>,
     /// There is no room for more pages, until an image is written.
     is_crowded: Rc<Cell<bool>>,
+    /// Too many records wait for the disk.
+    is_behind: Rc<Cell<bool>>,
     domains: Domains,
     watch: Watch,
     now: Now,
@@ -177,7 +193,6 @@ impl Bench {
     fn of(cluster: Cluster, execution: Execution) -> Self {
         let mut config = Config::new(cluster, CLUSTER);
         config.durability = Durability::Memory;
-        let signer = |id: u64| Signer::Toy([u8::try_from(id).unwrap() + 1; 32]);
         let mut verifier = Verifier::default();
         for id in cluster.replicas() {
             verifier.insert(Principal::Replica(id), &signer(u64::from(id.0)).public());
@@ -196,12 +211,14 @@ impl Bench {
         let options = Options { page_bytes: 512, pages_max: 1 << 16, clients_max: 8, ..Options::default() };
         let executor = Executor::with_store(Kv, config.domains(), options, store);
         let places: Vec<SocketAddr> = (1..=4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        let disk = Images(Rc::clone(&is_crowded));
+        let is_behind = Rc::new(Cell::new(false));
+        let disk = Images(Rc::clone(&is_crowded), Rc::clone(&is_behind));
         let process = Process::new(OWN, &config, core, door, Directory::new(&places), executor, disk)
             .with_execution(execution);
         let now = Now { mono_ns: 1, wall_ns: 1 };
         let domains = config.domains();
-        let mut bench = Self { process, unreadable, is_crowded, domains, watch: Watch::default(), now };
+        let watch = Watch::default();
+        let mut bench = Self { process, unreadable, is_crowded, is_behind, domains, watch, now };
         bench.event(Event::Start);
         bench
     }
@@ -293,6 +310,31 @@ impl Bench {
     fn inputs(&self) -> &[String] {
         &self.process.core().inputs
     }
+}
+
+/// GC-4, L134: a NEW-VIEW leads to a record of several VIEW-CHANGEs. It is not taken while too many records wait for the disk.
+#[test]
+fn l134_no_new_view_is_taken_while_the_disk_is_behind() {
+    let new_view = NewView {
+        view: ViewNum(1),
+        life: Life::default(),
+        view_changes: (0..3).map(|id| (ReplicaId(id), Digest::ZERO)).collect(),
+        checkpoint: (SeqNum(0), Digest::ZERO),
+        chosen: vec![],
+    };
+    let (mut body, mut bytes) = (Vec::new(), Vec::new());
+    new_view.encode(&mut Writer::new(&mut body));
+    let (r1, cluster) = (Principal::Replica(ReplicaId(1)), Cluster::new(4, 1).unwrap());
+    let mut door = Door::new(r1, cluster, CLUSTER, 0, signer(1), Verifier::default(), [8; 32], 1);
+    door.seal(Kind::NewView, None, &body, &mut bytes);
+    let source = Source { host: 1, port: 2 };
+    let mut bench = Bench::new(Execution::Inline);
+    bench.event(Event::Datagram { source, bytes: &bytes });
+    assert_eq!(bench.inputs(), ["new view 1"]);
+    bench.is_behind.set(true);
+    bench.event(Event::Datagram { source, bytes: &bytes });
+    assert_eq!(bench.inputs(), ["new view 1"]);
+    assert_eq!(bench.process.counters().rejected.get("disk-behind"), Some(&1));
 }
 
 /// PR-7: after a slow batch everything is sent before the next one begins. What has begun is done when its time is

@@ -263,7 +263,8 @@ impl<S: Service, P: PageStore> Executor<S, P> {
     /// another replica is fetching: under load checkpoints come faster than the parts of one can be asked for. All of that
     /// up to `checkpoints_max` of them.
     pub fn discard(&mut self, now_ns: u64, below: SeqNum) {
-        let below = self.transfer.needs(now_ns, below, self.state.checkpoints().map(|(seq, _)| seq));
+        let (held, pages) = (self.state.checkpoints().map(|(seq, _)| seq), self.state.pages_of_checkpoints());
+        let below = self.transfer.needs(now_ns, below, held, pages);
         self.state.discard(below);
     }
 

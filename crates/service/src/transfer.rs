@@ -170,9 +170,19 @@ impl Transfer {
     }
 
     /// Returns the lowest checkpoint that must stay, of those from `below` on and of `held`, which are in their order:
-    /// one that a transfer builds on, or that another replica is fetching.
-    pub(crate) fn needs(&self, now_ns: u64, below: SeqNum, held: impl Iterator<Item = SeqNum>) -> SeqNum {
+    /// one that a transfer builds on, or that another replica is fetching. What others fetch does not stay if checkpoints
+    /// have a quarter of the `pages` that may be in memory: a liar can fetch without end (L136).
+    pub(crate) fn needs(
+        &self,
+        now_ns: u64,
+        below: SeqNum,
+        held: impl Iterator<Item = SeqNum>,
+        pages: usize,
+    ) -> SeqNum {
         let below = self.walk.as_ref().map_or(below, |walk| below.min(walk.base()));
+        if pages > self.contents_max / 2 {
+            return below;
+        }
         self.source.lowest(now_ns, held).map_or(below, |given| below.min(given))
     }
 

@@ -20,7 +20,7 @@
 //! | H12 | [`moves`] |
 //! | B1-B37 | [`bugs`] |
 //! | S1-S3, D1, L1-L31: faults found in this code | [`found`] |
-//! | L32, L33, L36 | [`late`] |
+//! | L32, L33, L36, L133 | [`late`] |
 //! | L50-L52, L54, L56 | [`stalls`] |
 //! | L126-L131 | [`authentic`] |
 //! | L150-L152 | [`lives`] |

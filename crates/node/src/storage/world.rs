@@ -175,7 +175,8 @@ impl World {
                 executor.clients(&mut clients);
                 let checkpoint = found.unwrap_or(initial);
                 let lives = executor.lives().unwrap();
-                Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives })
+                let time_ns = executor.time_ns();
+                Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives, time_ns })
             }
         };
         let door = self.keys.door(id.into(), self.now.wall_ns);

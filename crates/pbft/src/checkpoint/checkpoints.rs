@@ -7,6 +7,7 @@ use quorate_wire::id::{ReplicaId, SeqNum};
 use quorate_wire::{Cluster, Digest};
 
 use crate::io::milestone::Reject;
+use crate::io::step::Lsn;
 use crate::order::votes::{Votes, bit, size};
 
 /// What a replica says of its state at a checkpoint: the root, and whether it holds a proof.
@@ -19,6 +20,8 @@ pub(crate) struct Checkpoints {
     cluster: Cluster,
     /// This replica's own roots, from the stable checkpoint on.
     own: BTreeMap<SeqNum, Digest>,
+    /// The last record before each of them.
+    after: BTreeMap<SeqNum, Lsn>,
     /// All replicas' statements, by number: inside the window, and for the checkpoint that is fetched.
     said: BTreeMap<SeqNum, Votes<Statement>>,
     /// The checkpoint that is fetched or was fetched last. When it is here the others have long gone on: unless
@@ -38,8 +41,8 @@ impl Checkpoints {
     /// Returns a table that knows the initial state's number only.
     pub(crate) fn new(cluster: Cluster) -> Self {
         let above = alloc::vec![[None; 2]; cluster.n()];
-        let (own, said) = (BTreeMap::new(), BTreeMap::new());
-        Self { cluster, own, said, fetched: SeqNum(0), certified: SeqNum(0), unkept: None, above }
+        let (own, after, said) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { cluster, own, after, said, fetched: SeqNum(0), certified: SeqNum(0), unkept: None, above }
     }
 
     /// Returns this replica's own roots, from the stable checkpoint on.
@@ -50,6 +53,11 @@ impl Checkpoints {
     /// Returns the root of an own checkpoint.
     pub(crate) fn root(&self, seq: SeqNum) -> Option<Digest> {
         self.own.get(&seq).copied()
+    }
+
+    /// Returns what a statement of an own checkpoint waits for: the log up to it.
+    pub(crate) fn waits_for(&self, seq: SeqNum) -> Lsn {
+        self.after.get(&seq).copied().unwrap_or_default()
     }
 
     /// Returns what replicas say of `seq`, as far as it is in the window or fetched.
@@ -68,16 +76,19 @@ impl Checkpoints {
     }
 
     /// This replica has a checkpoint. Its root never changes, unless the state is replaced.
-    pub(crate) fn take(&mut self, seq: SeqNum, root: Digest) {
+    pub(crate) fn take(&mut self, seq: SeqNum, root: Digest, last: Lsn) {
+        self.after.entry(seq).or_insert(last);
         let before = self.own.insert(seq, root);
         assert!(before.is_none_or(|before| before == root));
     }
 
     /// The state is now the one after `seq`, which was fetched, in this life or an earlier one. Own checkpoints above
     /// are of the state before it.
-    pub(crate) fn adopt(&mut self, seq: SeqNum, root: Digest) {
+    pub(crate) fn adopt(&mut self, seq: SeqNum, root: Digest, last: Lsn) {
         self.own.retain(|n, _| *n < seq);
+        self.after.retain(|n, _| *n < seq);
         self.own.insert(seq, root);
+        self.after.insert(seq, last);
         self.certified = seq;
     }
 
@@ -189,6 +200,7 @@ impl Checkpoints {
     /// Forgets what is below a stable checkpoint.
     pub(crate) fn collect(&mut self, stable: SeqNum) {
         self.own.retain(|n, _| *n >= stable);
+        self.after.retain(|n, _| *n >= stable);
         self.said.retain(|n, _| *n > stable);
         for entry in self.above.iter_mut().flatten() {
             if entry.is_some_and(|(n, _)| n <= stable) {

@@ -36,4 +36,6 @@ pub struct Restart {
     pub clients: Vec<(ClientId, Timestamp)>,
     /// The lives of the replicas that have had more than one, in that image (RC-11).
     pub lives: Vec<(ReplicaId, Lives)>,
+    /// The last agreed time in that image, in nanoseconds (ND-2).
+    pub time_ns: u64,
 }

@@ -168,12 +168,14 @@ pub enum Input<'a> {
         /// The checkpoint.
         seq: SeqNum,
         /// Its root, recomputed from the state.
-        root: Digest,
+        root: &'a Digest,
         /// The last executed timestamp of each client lane in the new state, in any order.
         clients: &'a [(ClientId, Timestamp)],
         /// The lives of the replicas that have had more than one, in the new state (RC-11). None: they cannot be
         /// read; then this replica votes in no view that rests on VIEW-CHANGEs.
         lives: Option<&'a [(ReplicaId, Lives)]>,
+        /// The last agreed time in the new state, in nanoseconds (ND-2).
+        time_ns: u64,
     },
     /// Every record up to here is on disk.
     Durable(Lsn),

@@ -36,6 +36,9 @@ pub(crate) struct Promises {
     stable: SeqNum,
     /// Two whose records are not: the first, and the last.
     stables: VecDeque<(Lsn, SeqNum)>,
+    /// The last record of the others' starts, and whether more has been seen since.
+    seen: Lsn,
+    owes_seen: bool,
 }
 
 impl Promises {
@@ -50,6 +53,8 @@ impl Promises {
             own_votes_max,
             stable: SeqNum(0),
             stables: VecDeque::new(),
+            seen: Lsn(0),
+            owes_seen: false,
         }
     }
 
@@ -85,9 +90,22 @@ impl Promises {
         }
     }
 
+    /// Another start of a replica has been seen.
+    pub(crate) fn owe_seen(&mut self) {
+        self.owes_seen = true;
+    }
+
+    /// Returns whether a record of the others' starts is due. One of them may wait for the disk: a liar can start without end
+    /// while a disk is full (L134).
+    pub(crate) fn owes_seen(&self) -> bool {
+        self.owes_seen && self.is_durable(self.seen)
+    }
+
     /// Writes what has been seen of the others' starts. Nothing waits for it.
     pub(crate) fn persist_seen(&mut self, seq: SeqNum, starts: &[u8], out: &mut Actions) {
+        self.owes_seen = false;
         self.persist(Record::Seen { seq, starts }, out);
+        self.seen = self.lsn;
     }
 
     /// Writes a stable checkpoint. Nothing waits for it, but it is not announced before (RC-9a).

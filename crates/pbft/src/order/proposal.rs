@@ -33,8 +33,8 @@ impl Proposal {
 #[derive(Debug, Default)]
 pub(crate) struct Doubtful {
     acks: BTreeMap<Digest, u64>,
-    /// A REQ-REJECT was sent for some of them (AU-5).
-    complained: bool,
+    /// When copies with signatures were last asked for (AU-5), in nanoseconds.
+    asked: Option<u64>,
 }
 
 impl Doubtful {
@@ -47,12 +47,16 @@ impl Doubtful {
 
     pub(super) fn clear(&mut self) {
         self.acks.clear();
-        self.complained = false;
+        self.asked = None;
     }
 
-    /// A REQ-REJECT is sent. Says whether it is the first.
-    pub(super) fn complain(&mut self) -> bool {
-        !core::mem::replace(&mut self.complained, true)
+    /// Returns whether copies with signatures are asked for now: again after `every_ns`.
+    pub(super) fn ask(&mut self, now_ns: u64, every_ns: u64) -> bool {
+        let is_due = self.asked.is_none_or(|asked| now_ns >= asked.saturating_add(every_ns));
+        if is_due {
+            self.asked = Some(now_ns);
+        }
+        is_due
     }
 
     /// Another backup vouches for a request. Says whether that is new, and the request is one of these. What it says later

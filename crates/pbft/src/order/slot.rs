@@ -253,9 +253,9 @@ impl Slot {
         self.prepares.senders_where(|digest| Some(*digest) == proposed)
     }
 
-    /// A REQ-REJECT is sent for the proposal. Says whether it is the first.
-    pub(crate) fn complain(&mut self) -> bool {
-        self.doubtful.complain()
+    /// Returns whether copies with signatures of the proposal's requests are asked for now: again after `every_ns`.
+    pub(crate) fn ask_for_signatures(&mut self, now_ns: u64, every_ns: u64) -> bool {
+        self.doubtful.ask(now_ns, every_ns)
     }
 
     /// This replica pre-prepares `digest` in `view`. I5: at most one digest for each view and number, ever.

@@ -197,7 +197,7 @@ pub(super) fn encode_resume(resume: &Resume, w: &mut Writer<'_>) {
             w.u8(1);
             w.u64(*incarnation);
         }
-        Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }) => {
+        Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives, time_ns }) => {
             w.u8(2);
             w.u64(*incarnation);
             w.u32(u32::try_from(records.len()).unwrap_or(u32::MAX));
@@ -208,6 +208,7 @@ pub(super) fn encode_resume(resume: &Resume, w: &mut Writer<'_>) {
             w.digest(&checkpoint.1);
             encode_clients(clients, w);
             encode_lives(lives, w);
+            w.u64(*time_ns);
         }
     }
 }
@@ -224,8 +225,8 @@ pub(super) fn decode_resume(r: &mut Reader<'_>) -> Decoded<Resume> {
                 records.push(r.blob(RECORD_BYTES_MAX)?.to_vec());
             }
             let checkpoint = (SeqNum(r.u64()?), r.digest()?);
-            let (clients, lives) = (decode_clients(r)?, decode_lives(r)?);
-            Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
+            let (clients, lives, time_ns) = (decode_clients(r)?, decode_lives(r)?, r.u64()?);
+            Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives, time_ns }))
         }
         _ => Err(DecodeError::NotCanonical),
     }
@@ -299,6 +300,7 @@ mod tests {
             checkpoint: (SeqNum(8), Digest([4; 32])),
             clients: alloc::vec![(ClientId(70_000), Timestamp(6))],
             lives: alloc::vec![(ReplicaId(2), Lives::default().opened(life, ViewNum(4)))],
+            time_ns: 77,
         };
         let mut bytes = Vec::new();
         let mut w = Writer::new(&mut bytes);
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(alloc::format!("{read:?}"), alloc::format!("{config:?}"));
         let Resume::Restart(restart) = decode_resume(&mut r).unwrap() else { panic!() };
         assert_eq!((restart.incarnation, restart.records.len(), restart.checkpoint.0), (5, 2, SeqNum(8)));
-        assert_eq!(restart.clients, [(ClientId(70_000), Timestamp(6))]);
+        assert_eq!((restart.clients, restart.time_ns), (alloc::vec![(ClientId(70_000), Timestamp(6))], 77));
         assert_eq!(restart.lives, [(ReplicaId(2), Lives::default().opened(life, ViewNum(4)))]);
         assert!(r.is_empty());
     }

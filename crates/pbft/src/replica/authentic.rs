@@ -116,14 +116,16 @@ impl Replica {
         }
     }
 
-    /// AU-5: requests could not be authenticated here in a round trip. Returns which of them are complained about for the first
-    /// time, or none if no proposal waits for any.
+    /// AU-5: requests could not be authenticated here in a round trip. Returns those of them of which copies with signatures are
+    /// asked for now, or none if no proposal waits for any.
     pub(super) fn complain(&mut self, now: Now, out: &mut Actions) -> Option<Vec<Digest>> {
         if !self.is_normal() || self.is_primary() {
             return None;
         }
         let (retry, patience) = (self.config.fetch_retry_ns, self.patience(now));
-        let (mut waiting, mut left, mut first) = (false, COMPLAINTS_MAX, Vec::new());
+        // Others need as long to vouch, and an answer may be lost (L137).
+        let pause = (patience / 4).max(2 * retry);
+        let (mut waiting, mut left, mut asked) = (false, COMPLAINTS_MAX, Vec::new());
         for seq in self.log.used() {
             let Some(proposal) = self.log.get(seq).and_then(Slot::proposal).filter(|p| !p.authentic) else {
                 continue;
@@ -137,15 +139,16 @@ impl Replica {
             self.advance(now, seq, out);
             let rejects = self.rejects(seq, left);
             left -= rejects.len();
-            if !rejects.is_empty() && self.log.slot_mut(seq).is_some_and(Slot::complain) {
+            let mut asks = |slot: &mut Slot| slot.ask_for_signatures(now.mono_ns, pause);
+            if !rejects.is_empty() && self.log.slot_mut(seq).is_some_and(&mut asks) {
                 out.reject(Reject::UnprovenRequest);
-                first.extend(rejects.iter().map(|reject| reject.digest));
+                asked.extend(rejects.iter().map(|reject| reject.digest));
             }
             // The primary is told if the others had the time to vouch, and have not.
-            let was_in_vain = waited >= (patience / 4).max(2 * retry);
+            let was_in_vain = waited >= pause;
             self.send_rejects(now, &rejects, was_in_vain, out);
         }
-        waiting.then_some(first)
+        waiting.then_some(asked)
     }
 
     /// Returns complaints about at most `max` requests of the proposal at `seq` that are here and not authentic. Only the

@@ -20,7 +20,7 @@ impl Replica {
             out.report(Milestone::Diverged { seq });
             return self.start_transfer(now, seq, certified, true, out);
         }
-        self.checkpoints.take(seq, root);
+        self.checkpoints.take(seq, root, self.promises.last());
         if seq == SeqNum(0) {
             // The initial state, which everyone has. A restart from a later image still has to name its root.
             self.promises.persist_stable(seq, root, out);
@@ -73,9 +73,24 @@ impl Replica {
     pub(super) fn say_checkpoints_again(&self, out: &mut Actions) {
         for (seq, root) in self.checkpoints.own().clone() {
             if seq > self.log.stable() {
-                self.say_checkpoint(seq, root, Recipient::All, out);
+                self.say_checkpoint_again(seq, root, Recipient::All, out);
             }
         }
+    }
+
+    /// Sends a CHECKPOINT again. One that still waits for the disk has not left yet: copies of it would take the places of other
+    /// messages that wait (L39, L135).
+    pub(super) fn say_checkpoint_again(&self, seq: SeqNum, root: Digest, to: Recipient, out: &mut Actions) {
+        let after = self.checkpoint_waits_for(seq);
+        if mutant!(M59, self.promises.is_durable(after), true) {
+            self.say_checkpoint(seq, root, to, out);
+        }
+    }
+
+    /// Returns what the CHECKPOINT for an own checkpoint waits for. That it is stable has a record of its own (D6).
+    fn checkpoint_waits_for(&self, seq: SeqNum) -> Lsn {
+        let is_new = seq == self.log.stable() && seq > self.promises.stable();
+        if is_new { self.promises.last() } else { self.checkpoints.waits_for(seq) }
     }
 
     /// Sends the CHECKPOINT for an own checkpoint. It waits for the log up to it, and for the image of a state that
@@ -85,7 +100,7 @@ impl Replica {
             return; // §14.4
         }
         let stable = seq == self.log.stable();
-        let after = mutant!(M59, self.promises.last(), Lsn(0));
+        let after = mutant!(M59, self.checkpoint_waits_for(seq), Lsn(0));
         out.send(to, Kind::Checkpoint, after, |w| Checkpoint { seq, digest: root, stable }.encode(w));
     }
 

@@ -182,8 +182,10 @@ impl Replica {
     fn requeue(&mut self, now: Now, dropped: Vec<quorate_wire::batch::StoredRequest>, out: &mut Actions) {
         for request in mutant!(M44, dropped, Vec::new()) {
             let Some(client) = self.clients.entry(request.client) else { continue };
+            // A batch that was fetched may have a read, which no backup would accept in a PRE-PREPARE (PP-4, L138).
+            let is_read = self.config.read_only && request.flags.read_only;
             let newer = client.pending().is_none_or(|p| p.request().timestamp < request.timestamp);
-            if request.timestamp > client.executed() && newer {
+            if request.timestamp > client.executed() && newer && !is_read {
                 self.clients.keep_stored(Arc::new(request), now.mono_ns);
             }
         }

@@ -88,8 +88,10 @@ impl Replica {
     /// Hands a committed batch to the executor.
     pub(super) fn hand_over(&mut self, seq: SeqNum, batch: Arc<Batch>, out: &mut Actions) {
         self.exec.hand_over(seq, self.shown_from(seq));
+        // After a restart the log may not have a slot for it.
+        let choice = choice::decode(batch.choice());
         out.push(Action::Execute { seq, batch, tentative: false });
-        self.after_final(seq, out);
+        self.after_final(seq, choice, out);
     }
 
     /// Returns what replies wait for once `seq` is final. A replica never answers below what it has shown, also after
@@ -107,17 +109,17 @@ impl Replica {
         }
         self.exec.merge(self.shown_from(seq));
         out.push(Action::Merge { seq });
-        self.after_final(seq, out);
+        let choice = self.find_batch(seq, &digest).and_then(|batch| choice::decode(batch.choice()));
+        self.after_final(seq, choice, out);
         self.settle(now, out);
         true
     }
 
     /// Checkpoints are "generated periodically, when a request with a sequence number divisible by some constant
     /// (e.g., 100) is executed" [OSDI99 §4.3]: exactly after batch n, once it has committed (EX-4, TE-6).
-    fn after_final(&mut self, seq: SeqNum, out: &mut Actions) {
+    fn after_final(&mut self, seq: SeqNum, choice: Option<u64>, out: &mut Actions) {
         // Agreed now, and only now: batches in progress may arrive in any order (ND-2).
-        let batch = self.log.get(seq).and_then(Slot::committed).and_then(|d| self.find_batch(seq, &d));
-        if let Some(agreed) = batch.and_then(|batch| choice::decode(batch.choice())) {
+        if let Some(agreed) = choice {
             self.exec.agree_on(agreed);
         }
         if self.config.is_checkpoint(seq) {

@@ -82,9 +82,8 @@ impl Replica {
     /// Returns the digests of requests that are not here, and that some batch names or that this primary is to propose. In the
     /// order of the batches: answers are bounded, and the first batch has to be complete first (L120).
     fn missing_requests(&self) -> Vec<Digest> {
-        let proposed = self.log.iter().filter_map(Slot::proposed);
-        let fetched = self.log.iter().filter_map(Slot::fetched);
-        let batches = proposed.chain(fetched).chain(self.bodies.batches());
+        let in_log = self.log.iter().flat_map(|slot| slot.proposed().into_iter().chain(slot.fetched()));
+        let batches = in_log.chain(self.bodies.batches());
         let all = batches.flat_map(|batch| batch.missing()).chain(self.vouched());
         let mut seen = BTreeSet::new();
         all.filter(|digest| seen.insert(**digest)).copied().collect()

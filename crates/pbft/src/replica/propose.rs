@@ -105,7 +105,7 @@ impl Replica {
     /// Takes requests from the queue into a batch, in the queue's order, inlined ones first.
     fn next_batch(&mut self, now: Now) -> Option<Arc<Batch>> {
         // Never below what is proposed already: when that has been executed, the backups would turn this down.
-        let last = self.exec.last_choice().max(self.batcher.choice());
+        let last = self.exec.earliest_choice().max(self.batcher.choice());
         let (enough, others) = (enough(self.cluster), self.cluster.quorum() - 1);
         let (clients, config, domains) = (&mut self.clients, &self.config, &self.domains);
         let (executed, next) = (self.exec.executed(), self.batcher.assigned().next());

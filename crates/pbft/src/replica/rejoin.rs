@@ -21,6 +21,8 @@ use crate::replica::Replica;
 
 /// How often an unanswered question is asked again, in nanoseconds.
 const RETRY_NS: u64 = 100 * MS;
+/// A question for the bound counts as this many questions for bodies, so two are answered in each `status_min_ns`.
+const QUESTION_LOOKUPS: usize = 4 * 1024;
 
 impl Replica {
     /// Starts over without a memory.
@@ -49,10 +51,14 @@ impl Replica {
 
     /// Another replica rejoins: tell it how far this one's log reaches (RC-4).
     #[cold]
-    pub(super) fn on_query_stable(&mut self, from: ReplicaId, m: QueryStable, out: &mut Actions) {
+    pub(super) fn on_query_stable(&mut self, now: Now, from: ReplicaId, m: QueryStable, out: &mut Actions) {
         // Before others have confirmed its start it records no view, and names none that a crash takes back (L104).
         if self.recovery.is_active() || self.recovery.waits_for_echoes() {
             return out.reject(Reject::Recovering);
+        }
+        // Answers wait for the disk, and a liar's must not take the places of votes there (L135).
+        if !self.peers.allow_lookups(from, now.mono_ns, QUESTION_LOOKUPS, &self.config) {
+            return out.reject(Reject::TooSoon);
         }
         let newest = self.checkpoints.own().last_key_value().map_or(self.log.stable(), |(seq, _)| *seq);
         let prepared = self.recovery.prepared().max(newest);

@@ -54,13 +54,14 @@ impl Replica {
             None => (image, root),
         };
         self.exec.restart_at(image);
+        self.exec.note_time(restart.time_ns);
         if stable > SeqNum(0) {
             self.log.advance(stable);
             self.promises.restore_stable(stable);
         }
-        self.checkpoints.take(stable, stable_root);
+        self.checkpoints.take(stable, stable_root, Lsn(0));
         if image > stable {
-            self.checkpoints.adopt(image, root);
+            self.checkpoints.adopt(image, root, Lsn(0));
         }
         self.clients.reload(&restart.clients);
         self.recovery.note_lives(&restart.lives, image);

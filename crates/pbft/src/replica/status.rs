@@ -152,7 +152,7 @@ impl Replica {
         let stable = self.log.stable();
         for (seq, root) in self.checkpoints.own().clone() {
             if seq > m.stable && seq >= stable {
-                self.say_checkpoint(seq, root, recipient, out);
+                self.say_checkpoint_again(seq, root, recipient, out);
             }
         }
         if m.stable.plus(self.config.window) < stable {

@@ -141,7 +141,7 @@ impl Replica {
             self.checkpoints.await_image(seq);
         }
         // Own checkpoints above are of the wrong state; those below are gone.
-        self.checkpoints.adopt(seq, root);
+        self.checkpoints.adopt(seq, root, self.promises.last());
         self.say_checkpoint(seq, root, Recipient::All, out);
         self.judge_checkpoints(now, out);
         self.note_certified(now, out);

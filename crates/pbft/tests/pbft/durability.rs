@@ -59,11 +59,13 @@ fn restarted(records: Vec<Vec<u8>>, checkpoint: u64) -> Desk {
         checkpoint,
         clients: vec![],
         lives: vec![],
+        time_ns: 0,
     });
     Desk::resumed(R1, resume, sync)
 }
 
-fn confirmed(desk: &mut Desk) {
+/// The other replicas know of the start of r1.
+pub(crate) fn confirmed(desk: &mut Desk) {
     for from in [R0, R2] {
         status(desk, from, 1, SAYS);
     }
@@ -464,7 +466,7 @@ fn l16_a_repair_does_not_end_below_the_window() {
         desk.checkpoint(from, 8, root(SeqNum(8)), false);
     }
     assert_eq!(desk.replica.state().stable, SeqNum(8));
-    desk.input(Input::Fetched { seq: SeqNum(4), root: right, clients: &[], lives: None });
+    desk.input(Input::Fetched { seq: SeqNum(4), root: &right, clients: &[], lives: None, time_ns: 0 });
     let last = desk.did.iter().rev().find_map(|d| {
         let Did::Fetches(seq, _) = d else { return None };
         Some(seq.0)
@@ -525,4 +527,59 @@ fn l43_held_view_changes_and_new_views_are_not_sent_again() {
     desk.flush();
     let (view_changes, new_views) = ask(&mut desk, 6);
     assert!(view_changes > 0 && new_views == 1, "they may be lost");
+}
+
+/// GC-4, D8, L134: a liar starts again and again while the disk is full. One record of the starts waits; the next one follows
+/// when that is on the disk, and has them all.
+#[test]
+fn l134_one_record_of_starts_waits_for_the_disk() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    let seen = |desk: &Desk| {
+        let is_seen = |bytes: &&Vec<u8>| matches!(Record::decode(bytes), Ok(Record::Seen { .. }));
+        desk.records.iter().filter(is_seen).cloned().collect::<Vec<_>>()
+    };
+    let before = seen(&desk).len();
+    desk.disk_is_fast = false;
+    let starts = |desk: &mut Desk, count: u64| {
+        desk.pass(300);
+        status(desk, R3, count, Says { incarnation: count << 20, echo: 1 << 20, ..SAYS });
+    };
+    (2..=9).for_each(|count| starts(&mut desk, count));
+    assert_eq!(seen(&desk).len(), before + 1, "the first one");
+    desk.flush();
+    status(&mut desk, R0, 2, Says { echo: 1 << 20, ..SAYS });
+    let all = seen(&desk);
+    assert_eq!(all.len(), before + 2);
+    let Ok(Record::Seen { starts, .. }) = Record::decode(all.last().unwrap()) else { panic!() };
+    assert_eq!(Echoes::new(starts).of(R3).incarnation, 9 << 20);
+}
+
+/// RC-4, L135: what waits for a slow disk has a bound, and the oldest is dropped. A liar that asks for the bound of a rejoin all
+/// the time, or for CHECKPOINTs that have not left yet, must not drive votes out.
+#[test]
+fn l135_answers_do_not_pile_up_before_the_disk() {
+    let mut desk = Desk::with(R1, 4, 1, sync);
+    desk.disk_is_fast = false;
+    (1..=4).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+    desk.forget();
+    for nonce in 0..10 {
+        desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce }.encode(w));
+        desk.hear(R2, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    }
+    assert_eq!((desk.sent_to(R3, Kind::ReplyStable), desk.sent_to(R2, Kind::ReplyStable)), (2, 2));
+    let ask = |desk: &mut Desk, counter| {
+        desk.pass(150);
+        status(desk, R3, counter, Says { echo: 1 << 20, ..SAYS });
+        desk.sent_to(R3, Kind::Checkpoint)
+    };
+    assert_eq!([1, 2].map(|counter| ask(&mut desk, counter)), [0; 2], "it waits here");
+    desk.hear(R3, Kind::QueryStable, |w| QueryStable { nonce: 7 }.encode(w));
+    assert_eq!(desk.sent_to(R3, Kind::ReplyStable), 3);
+    desk.flush();
+    assert_eq!(ask(&mut desk, 3), 1, "it may be lost");
+    // While later records are on their way to the disk, this one need not wait for them.
+    let on_disk = desk.records.len();
+    desk.order(5, c(0), 5, b"x");
+    assert_eq!(ask(&mut desk, 4), 2);
+    assert!(waits_for(&desk, Kind::Checkpoint) <= on_disk && desk.records.len() > on_disk);
 }

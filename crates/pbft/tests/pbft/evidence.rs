@@ -298,3 +298,29 @@ fn other_settings_are_told_once() {
     other.window *= 2;
     assert_ne!(other.shared_settings(), same);
 }
+
+/// PP-4, L138: a liar supplies the batch that a NEW-VIEW takes over with the flag *read-only*, which the digest does not cover.
+/// Backups accept no read in a PRE-PREPARE, so the next primary does not propose it again.
+#[test]
+fn l138_a_fetched_read_is_not_proposed_again() {
+    for (read_only, proposed) in [(false, 1), (true, 0)] {
+        let mut desk = Desk::new(R2);
+        let frame = desk.request_frame_with(c(0), 1, b"x", read_only, false);
+        let batch = desk.batch_of(&[frame]);
+        for frame in new_view_of(&mut desk, batch.digest()) {
+            desk.frame(&frame);
+        }
+        let proof = desk.proof(R1, 1, batch.digest(), 0);
+        desk.frame(&proof);
+        supply(&mut desk, R3, &batch);
+        assert!(desk.said(|m| matches!(m, Milestone::PrePrepared { .. })));
+        desk.suspect(R0, 1);
+        desk.suspect(R3, 1);
+        let empty = desk.empty_view_change(2);
+        for from in [R0, R3] {
+            let frame = desk.view_change(from, &empty);
+            desk.frame(&frame);
+        }
+        assert_eq!((desk.sent(Kind::NewView), desk.sent(Kind::PrePrepare)), (1, proposed));
+    }
+}

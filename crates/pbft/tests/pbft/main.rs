@@ -11,4 +11,5 @@ mod section_4_3_checkpoint;
 mod section_4_4_view_change;
 mod section_4_5_liveness;
 mod section_4_5_patience;
+mod section_4_6_choices;
 mod section_5_1_communication;

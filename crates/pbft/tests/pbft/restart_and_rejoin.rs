@@ -56,6 +56,7 @@ fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
         checkpoint: (SeqNum(0), root(SeqNum(0))),
         clients: vec![],
         lives: vec![],
+        time_ns: 0,
     });
     Desk::resumed(id, resume, sync)
 }
@@ -188,6 +189,7 @@ fn rejoins_while_it_votes() -> Desk {
         checkpoint: (SeqNum(0), root(SeqNum(0))),
         clients: vec![],
         lives: vec![],
+        time_ns: 0,
     });
     let mut desk = Desk::resumed(R1, resume, |config| {
         sync(config);
@@ -365,6 +367,7 @@ fn l151_a_restart_after_a_rejoin_stays_in_its_view() {
             checkpoint: (SeqNum(20), root(SeqNum(20))),
             clients: vec![],
             lives: vec![(R1, lives)],
+            time_ns: 0,
         });
         desk = Desk::resumed(R1, resume, sync);
         assert_eq!(desk.replica.view(), ViewNum(1), "restart {restart}");
@@ -452,6 +455,7 @@ fn l55_a_rejoin_of_long_ago_needs_no_null_batches() {
             checkpoint: (SeqNum(16), root(SeqNum(16))),
             clients: vec![],
             lives: vec![(R3, lives)],
+            time_ns: 0,
         });
         let mut desk = Desk::resumed(R1, resume, sync);
         for from in [R0, R2, R3] {

@@ -641,6 +641,21 @@ fn l132_complaints_are_repeated() {
     assert_eq!([complaints(), complaints()], [(256, 256); 2]);
 }
 
+/// AU-5, L137: a copy with a signature may be elsewhere, and the question or its answer may be lost. So it is asked again, but
+/// not with each complaint: others send what they have, signed or not.
+#[test]
+fn l137_signed_copies_are_asked_for_again() {
+    let (mut desk, ..) = with_doubtful(4, 1, &[c(0)]);
+    let mut rounds = Vec::new();
+    while desk.sent(Kind::Suspect) == 0 {
+        let before = desk.sent(Kind::BodyFetch);
+        desk.pass(20);
+        rounds.push(desk.sent(Kind::BodyFetch) - before);
+    }
+    let asked = rounds.iter().filter(|asked| **asked == 2).count();
+    assert!(asked >= 3 && asked < rounds.len(), "{rounds:?}");
+}
+
 /// AU-5, L4: what a primary says is a client's request says nothing of the client.
 #[test]
 fn l4_a_primary_puts_no_client_on_probation() {

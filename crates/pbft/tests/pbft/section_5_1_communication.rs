@@ -5,6 +5,7 @@
 use crate::desk::{Desk, Did, R0, R1, R2, R3, c, root};
 use quorate_pbft::Milestone;
 use quorate_pbft::step::{Recipient, Reject};
+use quorate_wire::codec::Writer;
 use quorate_wire::frame::{ENTRY_BYTES, HEADER_BYTES, PACKED_BYTES_MAX};
 use quorate_wire::id::SeqNum;
 use quorate_wire::message::{BodyFetch, BodyKind, BodyMessage, Commit, Kind, PrePrepareHead, Prepare, Reply};
@@ -239,6 +240,30 @@ fn l120_bodies_are_asked_for_in_the_order_of_batches() {
         batch.seal(&desk.domains.clone(), &(desk.now.wall_ns + seq).to_le_bytes());
         desk.pre_prepare(R0, 0, seq, &batch);
     }
+    desk.pass(25);
+    let (_, body) = desk.last_sent(Kind::BodyFetch).unwrap();
+    let asked = BodyFetch::decode(&body).unwrap();
+    assert_eq!(asked.digests().collect::<Vec<_>>(), digests);
+}
+
+/// L148, SR-2: that goes for batches that were fetched, too: the first one that can be executed comes first.
+#[test]
+fn l148_bodies_of_fetched_batches_are_asked_for_in_their_order() {
+    let mut desk = Desk::new(R1);
+    let digests = [Digest([2; 32]), Digest([1; 32])];
+    let batches = digests.map(|digest| {
+        let mut batch = Batch::default();
+        batch.push_separate(digest, None);
+        batch.seal(&desk.domains, &desk.now.wall_ns.to_le_bytes());
+        batch
+    });
+    desk.pre_prepare(R0, 0, 2, &batches[1]);
+    for from in [R0, R2, R3] {
+        desk.commit(from, 0, 1, batches[0].digest());
+    }
+    let mut body = Vec::new();
+    BodyMessage::encode_batch(&batches[0], &mut Writer::new(&mut body));
+    desk.hear(R3, Kind::Body, |w| w.bytes(&body));
     desk.pass(25);
     let (_, body) = desk.last_sent(Kind::BodyFetch).unwrap();
     let asked = BodyFetch::decode(&body).unwrap();

@@ -102,7 +102,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
     ) {
         match verified.message() {
             // It would lead to more records. It comes again.
-            Message::PrePrepare(_) | Message::Committed(_) | Message::Body(_) if self.disk.is_behind() => {
+            Message::PrePrepare(_) | Message::Committed(_) | Message::Body(_) | Message::NewView(_)
+                if self.disk.is_behind() =>
+            {
                 *self.counters.rejected.entry("disk-behind").or_default() += 1;
             }
             Message::Fetch(_)

@@ -476,7 +476,9 @@ impl<S: Service, P: Store, D: DiskQueue, C: Core> Process<S, P, D, C> {
         self.disk.image_soon();
         self.fetched = seq;
         self.statements.note_checkpoint(seq, root);
-        self.step_core(now, Input::Fetched { seq, root, clients: &clients, lives: Some(lives) }, &[], watch);
+        let time_ns = self.executor.time_ns();
+        let input = Input::Fetched { seq, root: &root, clients: &clients, lives: Some(lives), time_ns };
+        self.step_core(now, input, &[], watch);
         self.clients = clients;
         let none = Replies::new();
         for unanswered in self.queue.take_unanswered() {

@@ -275,7 +275,8 @@ impl<D: DiskIo> Storage<D> {
         clients.sort_unstable();
         // Whose statements count it must know, or it could vote for what has been overtaken (RC-11).
         let Some(lives) = executor.lives() else { return Ok(Resume::Amnesia { incarnation }) };
-        Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives }))
+        let time_ns = executor.time_ns();
+        Ok(Resume::Restart(Restart { incarnation, records, checkpoint, clients, lives, time_ns }))
     }
 
     /// Begins to write: records the start. After [`Past::Lost`] everything is removed except good pages, which a

@@ -1,5 +1,5 @@
 //! Who comes late, or learns late: a replica that is far behind or gets a proposal late, a client that waits in vain, keys, and
-//! a recovery request (L32, L33, L36, L65, L125). Each of the mends has a story of its own, in which the others are of no use.
+//! a recovery request (L32, L33, L36, L65, L125, L133). Each of the mends has a story of its own, in which the others are of no use.
 
 use quorate_pbft::config::{Config, MS};
 use quorate_pbft::step::Milestone;
@@ -14,6 +14,8 @@ use crate::setup::Setup;
 use crate::world::{Load, World};
 
 const REJOINED: Expect = Expect::Milestone("rejoined", |_, m| matches!(m, Milestone::Rejoined { .. }));
+const TRANSFERRED: Expect =
+    Expect::Milestone("state-transfer", |_, m| matches!(m, Milestone::TransferFinished { .. }));
 const VIEW_CHANGES: Expect = Expect::Count("view-changes", |c| c.view_changes);
 
 /// The scenarios.
@@ -142,6 +144,16 @@ pub const SCENARIOS: &[Scenario] = &[
     )
     .expects(&[REJOINED, Expect::Noted("the first request is executed after the second")])
     .play(recovery_request_comes_late),
+    Scenario::new(
+        "l133_clock_behind_after_a_transfer",
+        &["L133"],
+        "The next primary fetches a state of a time that its clock has not reached: its first proposal is good (ND-1)",
+    )
+    .sizes(&[4])
+    .expects(&[VIEW_CHANGES, TRANSFERRED, Expect::Noted("its clock is behind the state")])
+    .views_max(|_| 1)
+    .with(|setup| Setup { clocks: vec![(1_500_000_000, 1_000_000)], ..setup })
+    .play(clock_behind_the_state),
 ];
 
 fn starts_again_far_behind(stage: &mut Stage) -> Ended {
@@ -387,4 +399,19 @@ fn recovery_request_comes_late(stage: &mut Stage) -> Ended {
     stage.world.set_load(Load::Idle);
     stage.mend();
     stage.until("it has rejoined", REJOIN_NS, everyone_remembers)
+}
+
+fn clock_behind_the_state(stage: &mut Stage) -> Ended {
+    let (r0, r1) = ([ReplicaId(0)], [ReplicaId(1)]);
+    let others = stage.all_but(&r1);
+    stage.isolate(&r1);
+    stage.fill(&others, 32)?;
+    stage.mend();
+    stage.until_executed(&r1, 32, 2_000 * MS)?;
+    // What it votes for from here on it has to know from the state.
+    stage.isolate(&r0);
+    stage.note("its clock is behind the state");
+    stage.answer(0, 0, "incr n 1", 2_000 * MS)?;
+    stage.mend();
+    stage.busy(20)
 }

@@ -72,6 +72,8 @@ pub struct Desk {
     pub is_full: bool,
     /// The last request of each client that was executed.
     replied: BTreeMap<ClientId, Timestamp>,
+    /// The agreed time of a state that is fetched.
+    pub agreed_ns: u64,
     /// The executor keeps reads.
     pub reads_wait: bool,
     /// The batches whose results are still to come, if executions take time.
@@ -114,6 +116,7 @@ impl Desk {
             checkpoint: (SeqNum(0), root(SeqNum(0))),
             clients: vec![],
             lives: vec![],
+            time_ns: 0,
         });
         Self::resumed(id, resume, change)
     }
@@ -187,6 +190,7 @@ impl Desk {
             workers_reply: false,
             is_full: false,
             replied: BTreeMap::new(),
+            agreed_ns: 0,
             reads_wait: false,
             waiting: None,
             bursts_end: true,
@@ -331,7 +335,13 @@ impl Desk {
     /// The state that was being fetched is here, and notes these lives.
     pub fn fetched_with(&mut self, seq: u64, lives: &[(ReplicaId, Lives)]) {
         let seq = SeqNum(seq);
-        self.input(Input::Fetched { seq, root: root(seq), clients: &[], lives: Some(lives) });
+        self.input(Input::Fetched {
+            seq,
+            root: &root(seq),
+            clients: &[],
+            lives: Some(lives),
+            time_ns: self.agreed_ns,
+        });
     }
 
     /// Executions take time from now on, until [`Self::end_executions`].

@@ -58,3 +58,25 @@ fn l107_parts_that_stall_together_are_reported_once() {
     }
     assert_eq!(most, 1);
 }
+
+/// ST-4, L136: a liar that asks for a page of the oldest checkpoint again and again does not make it stay when the older
+/// versions of pages have a quarter of the memory.
+#[test]
+fn l136_what_is_being_fetched_is_held_within_bounds() {
+    let mut world = World::new(15, &[Manner::Correct; 3]);
+    world.nodes[1].limit_transfer(100);
+    let target = world.populate(1..4, 3000, 1);
+    world.fetch(target, false);
+    let mut most = [0; 2];
+    for value in 2..12 {
+        (0..20).for_each(|_| assert!(world.step()));
+        let keys: Vec<u64> = (0..3000).step_by(90).collect();
+        world.execute(1..4, &keys, value);
+        let newer = world.cut(1..4);
+        world.discard(1..4, newer.0);
+        for (most, node) in most.iter_mut().zip(&world.nodes[1..]) {
+            *most = node.pages_of_checkpoints().max(*most);
+        }
+    }
+    assert!(most[0] <= 50 && most[1] > 50, "{most:?} pages with a limit and without");
+}
