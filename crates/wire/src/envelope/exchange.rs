@@ -50,9 +50,6 @@ const SIGNATURE_NS: u64 = 10_000_000;
 /// How far the time of a NEW-KEY may be ahead of the own clock, for clocks differ. So a Byzantine node cannot use up the
 /// times of its later, correct keys (KX-1).
 pub const AHEAD_NS: u64 = (1 << 20) * 1_000_000_000;
-/// A NEW-KEY whose time is no further than this from the own clock, in nanoseconds, replaces one whose time is further ahead
-/// (KX-1, L139).
-pub const NEAR_NS: u64 = 3_600 * 1_000_000_000;
 
 /// Why an entry proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +184,10 @@ impl Exchange {
         self.wall = (wall_ns, self.now_ns);
     }
 
-    /// Returns the time of day, in nanoseconds.
-    fn wall_ns(&self) -> u64 {
+    /// Returns the latest time that a NEW-KEY may have now.
+    fn latest(&self) -> u64 {
         let (wall_ns, told_ns) = self.wall;
-        wall_ns.saturating_add(self.now_ns.saturating_sub(told_ns))
+        wall_ns.saturating_add(self.now_ns.saturating_sub(told_ns)).saturating_add(AHEAD_NS)
     }
 
     #[cold]
@@ -260,18 +257,14 @@ impl Exchange {
 
     /// Returns how to treat a NEW-KEY of `from`, before its signature is verified (KX-1).
     pub fn judge(&mut self, from: Principal, new_key: &NewKey) -> Freshness {
-        let wall_ns = self.wall_ns();
-        let latest = wall_ns.saturating_add(AHEAD_NS);
+        let latest = self.latest();
         let known = self.peers.get(from).and_then(|peer| peer.share().copied());
         let same = |known: &Share| (known.time, known.key_id, known.public);
         if known.as_ref().map(same) == Some((new_key.time, new_key.key_id, new_key.share)) {
             return Freshness::Known;
         }
-        // One that was taken while the own clock was wrong gives way. So does one whose sender's clock was wrong, or that an
-        // intruder has signed, to one that is of now; a replay would have to be, too.
-        let is_near = new_key.time.abs_diff(wall_ns) <= NEAR_NS;
-        let farthest = if is_near { wall_ns.saturating_add(NEAR_NS) } else { latest };
-        let is_later = known.is_none_or(|known| new_key.time > known.time || known.time > farthest);
+        // One that was taken while the own clock was wrong gives way.
+        let is_later = known.is_none_or(|known| new_key.time > known.time || known.time > latest);
         if is_later && new_key.time <= latest { Freshness::New } else { Freshness::Stale }
     }
 
