@@ -15,7 +15,12 @@ use tracing_subscriber::registry::LookupSpan;
 /// Writes the log of this process to standard error: as much of it as `QUORATE_LOG` says, and as JSON if
 /// `QUORATE_LOG_FORMAT` is `json`.
 pub(crate) fn to_stderr() {
-    let log = tracing_subscriber::fmt().with_max_level(level()).with_writer(std::io::stderr).with_ansi(false);
+    // A line that cannot be written is left out: the message about that would panic (L161).
+    let log = tracing_subscriber::fmt()
+        .with_max_level(level())
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false);
     if std::env::var_os("QUORATE_LOG_FORMAT").is_some_and(|format| format == "json") {
         log.event_format(Json).init();
     } else {

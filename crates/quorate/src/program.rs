@@ -211,6 +211,8 @@ impl Replica {
             .with_max_level(level.unwrap_or(LevelFilter::INFO))
             .with_writer(std::io::stderr)
             .with_ansi(false)
+            // A line that cannot be written is left out: the message about that would panic (L161).
+            .log_internal_errors(false)
             .init();
         panics::print_few(std::io::stderr);
         let node = ReplicaNode::open(&self.dir).map_err(|trouble| wrong(&trouble))?;

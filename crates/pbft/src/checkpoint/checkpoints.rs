@@ -60,6 +60,11 @@ impl Checkpoints {
         self.after.get(&seq).copied().unwrap_or_default()
     }
 
+    /// No statement of an own checkpoint leaves before this record.
+    pub(crate) fn wait_for(&mut self, record: Lsn) {
+        self.after.values_mut().for_each(|after| *after = record.max(*after));
+    }
+
     /// Returns what replicas say of `seq`, as far as it is in the window or fetched.
     pub(crate) fn said(&self, seq: SeqNum) -> Option<&Votes<Statement>> {
         self.said.get(&seq)

@@ -38,6 +38,8 @@ pub(crate) struct Execution {
     /// The agreed time of the state that a transfer or a restart began with. Each batch with the choice of the one before
     /// is 1 ns after it, so this may be later than that choice.
     time_ns: u64,
+    /// At least the agreed time now, as far as the choices tell.
+    latest_ns: u64,
     /// Workers execute: agreement does not wait for them (PR-2, TM-1).
     has_workers: bool,
     /// What executions take.
@@ -88,15 +90,16 @@ impl Execution {
         self.shown
     }
 
-    /// Returns the last choice agreed, in nanoseconds of the day (ND-2).
-    pub(crate) fn last_choice(&self) -> u64 {
-        self.last_choice
-    }
-
     /// Returns the earliest choice that a proposal may have (ND-1), in nanoseconds of the day: other replicas may have executed
     /// all that this state reflects.
     pub(crate) fn earliest_choice(&self) -> u64 {
         self.last_choice.max(self.time_ns)
+    }
+
+    /// Returns the last choice agreed, below which no choice is; and the latest one that is right where this replica's clock
+    /// is behind: its primary may have begun with a state that has this time (ND-1, L133).
+    pub(crate) fn choices(&self) -> (u64, u64) {
+        (self.last_choice, self.latest_ns)
     }
 
     /// Notes how long the service was at work on a batch with this number of requests.
@@ -224,11 +227,13 @@ impl Execution {
     /// A batch with this choice has become final (ND-2).
     pub(crate) fn agree_on(&mut self, choice: u64) {
         self.last_choice = self.last_choice.max(choice);
+        self.latest_ns = choice.max(self.latest_ns.saturating_add(1));
     }
 
     /// The state that this replica begins with has this agreed time (ND-1, L133).
     pub(crate) fn note_time(&mut self, time_ns: u64) {
         self.time_ns = self.time_ns.max(time_ns);
+        self.latest_ns = self.latest_ns.max(time_ns);
     }
 
     /// What was handed over so far comes of the log of an earlier life.

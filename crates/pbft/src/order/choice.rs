@@ -19,7 +19,7 @@ pub fn decode(choice: &[u8]) -> Option<u64> {
 }
 
 /// The soft check of ND-2: at most `behind` nanoseconds before this replica's clock and `ahead` after it, and not below
-/// `last`, what was agreed last.
+/// `last`, what was agreed last. At most the agreed time `latest` where all clocks have been set back.
 ///
 /// "a faulty primary might send the same, incorrect, value to all replicas. Therefore, replicas must
 /// be able to decide [...] whether the value is correct" [OSDI99 §4.6]. The paper wants that decided
@@ -29,14 +29,19 @@ pub fn decode(choice: &[u8]) -> Option<u64> {
 /// # Errors
 ///
 /// [`Reject::BadChoice`].
-pub fn check(now: Now, choice: &[u8], last: u64, (behind, ahead): (u64, u64)) -> Result<(), Reject> {
+pub fn check(
+    now: Now,
+    choice: &[u8],
+    (last, latest): (u64, u64),
+    (behind, ahead): (u64, u64),
+) -> Result<(), Reject> {
     let Some(chosen) = decode(choice) else { return Err(Reject::BadChoice) };
     // "not below the last agreed value".
     let in_order = chosen >= last;
     // "clock within ND_SKEW". When all clocks have been set back, the last value may be repeated, or
-    // nothing could be agreed until they have caught up (H8). It may not be exceeded: a primary could
-    // walk into the future by a skew a batch (P13).
-    let latest = now.wall_ns.saturating_add(ahead).max(last);
+    // nothing could be agreed until they have caught up (H8); and a primary that has begun with a state names the
+    // time of it (L133). That may not be exceeded: a primary could walk into the future by a skew a batch (P13).
+    let latest = now.wall_ns.saturating_add(ahead).max(last).max(latest);
     let near = now.wall_ns.saturating_sub(behind) <= chosen && chosen <= latest;
     if in_order && near { Ok(()) } else { Err(Reject::BadChoice) }
 }
@@ -50,7 +55,7 @@ mod tests {
     const NOW: Now = Now { mono_ns: 0, wall_ns: WALL };
 
     fn at(chosen: u64, last: u64) -> bool {
-        check(NOW, &chosen.to_le_bytes(), last, (SKEW, SKEW)).is_ok()
+        check(NOW, &chosen.to_le_bytes(), (last, last), (SKEW, SKEW)).is_ok()
     }
 
     /// ND-2: a clock within the skew is good on either side, one beyond it is not.
@@ -85,22 +90,22 @@ mod tests {
         let last = WALL + 3_600_000_000_000;
         let proposed = propose(NOW, last);
         assert_eq!(decode(&proposed), Some(last));
-        assert_eq!(check(NOW, &proposed, last, (SKEW, SKEW)), Ok(()));
+        assert_eq!(check(NOW, &proposed, (last, last), (SKEW, SKEW)), Ok(()));
         assert!(!at(last + 1, last));
     }
 
     #[test]
     fn a_correct_primarys_choice_is_its_clock() {
         assert_eq!(decode(&propose(NOW, 5)), Some(WALL));
-        assert_eq!(check(NOW, &propose(NOW, 5), 5, (SKEW, SKEW)), Ok(()));
+        assert_eq!(check(NOW, &propose(NOW, 5), (5, 5), (SKEW, SKEW)), Ok(()));
     }
 
     #[test]
     fn a_choice_has_eight_bytes() {
-        assert_eq!(check(NOW, &[], 0, (SKEW, SKEW)), Err(Reject::BadChoice));
-        assert_eq!(check(NOW, &[0; 9], 0, (SKEW, SKEW)), Err(Reject::BadChoice));
+        assert_eq!(check(NOW, &[], (0, 0), (SKEW, SKEW)), Err(Reject::BadChoice));
+        assert_eq!(check(NOW, &[0; 9], (0, 0), (SKEW, SKEW)), Err(Reject::BadChoice));
         assert!(
-            check(NOW, &u64::MAX.to_le_bytes(), 0, (u64::MAX, u64::MAX)).is_ok(),
+            check(NOW, &u64::MAX.to_le_bytes(), (0, 0), (u64::MAX, u64::MAX)).is_ok(),
             "no arithmetic overflows"
         );
     }

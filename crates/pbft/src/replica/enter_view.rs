@@ -122,7 +122,7 @@ impl Replica {
                 crate::order::choice::check(
                     now,
                     b.choice(),
-                    self.exec.last_choice(),
+                    self.exec.choices(),
                     (self.config.clock_skew_ns, self.config.clock_skew_ns),
                 )
                 .is_ok()

@@ -126,7 +126,7 @@ impl Replica {
         let skew = self.config.clock_skew_ns;
         // It was chosen before the proposal waited for the primary's disk.
         let behind = skew.saturating_add(self.watch.syncs_ns(now.mono_ns));
-        let check = choice::check(now, m.batch.choice(), self.exec.last_choice(), (behind, skew));
+        let check = choice::check(now, m.batch.choice(), self.exec.choices(), (behind, skew));
         // A correct replica has found it right when it was new: a replica that is late takes it as well (DV-54).
         let is_vouched = |slot: &Slot| slot.is_vouched(&digest, self.cluster.f());
         let check = check.or_else(|reason| {

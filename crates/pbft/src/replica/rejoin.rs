@@ -152,6 +152,11 @@ impl Replica {
         }
         self.recovery.finish();
         out.report(Milestone::Rejoined { seq: stable });
+        // Only what follows waits until the disk knows that the rejoin has ended (L54).
+        if let Some(root) = self.checkpoints.root(stable) {
+            self.promises.persist_stable(stable, root, out);
+            self.checkpoints.wait_for(self.promises.last());
+        }
         for seq in self.log.numbers() {
             self.advance(now, seq, out);
         }

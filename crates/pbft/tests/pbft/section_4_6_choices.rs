@@ -3,6 +3,7 @@
 
 use crate::desk::{Desk, MS, R0, R1, R2, R3, c, root};
 use crate::durability::confirmed;
+use quorate_pbft::Reject;
 use quorate_pbft::config::Durability;
 use quorate_pbft::{Restart, Resume};
 use quorate_wire::id::SeqNum;
@@ -76,4 +77,25 @@ fn l133_what_a_restart_executes_again_has_its_time() {
     assert_eq!(desk.replica.state().executed, SeqNum(4), "from the log");
     desk.request(c(1), 1, b"y");
     assert_eq!(proposed(&desk), agreed_ns);
+}
+
+/// ND-2, L133, H8: all clocks have been set back, so batches name the last time again, and each moves the agreed time by 1 ns.
+/// A primary that has begun with such a state names its time. Later times are refused.
+#[test]
+fn l133_backups_take_the_time_of_the_state_where_clocks_have_been_set_back() {
+    for (ahead_ns, voted) in [(0, 1), (2, 1), (3, 0)] {
+        let mut desk = Desk::new(R1);
+        let clock = desk.now.wall_ns;
+        (1..=3).for_each(|seq| _ = desk.order(seq, c(0), seq, b"x"));
+        desk.forget();
+        desk.now.wall_ns = clock + ahead_ns;
+        let batch = desk.batch(c(1), 1, b"y");
+        desk.now.wall_ns = clock - 3_600_000 * MS;
+        desk.pre_prepare(R0, 0, 4, &batch);
+        assert_eq!(
+            (desk.sent(Kind::Prepare), desk.rejected(Reject::BadChoice)),
+            (voted, voted == 0),
+            "{ahead_ns}"
+        );
+    }
 }
