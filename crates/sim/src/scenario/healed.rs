@@ -123,6 +123,14 @@ fn cleaned<const AT: usize>(stage: &mut Stage) -> Ended {
     stage.until("everyone has caught up", RECOVERED_NS, move |w| {
         ids.iter().all(|id| w.checkers.facts(*id).executed.0 >= target)
     })?;
+    // One that is started on its old disk counts as faulty until no number is in any log for which it may have voted falsely:
+    // others may have prepared there, with its vote and those of replicas that go away now.
+    let ids = stage.all();
+    let highest = ids.iter().map(|id| stage.world.checkers.facts(*id).stable.0).max().unwrap_or(0)
+        + stage.world.config.window;
+    stage.until("its false votes are behind", RECOVERED_NS, move |w| {
+        ids.iter().all(|id| w.checkers.facts(*id).stable.0 >= highest)
+    })?;
     // f others are away, the primary among them: every message of those that lied is needed, also to leave the view.
     let primary = u64::try_from(stage.cluster().n()).map_or(0, |n| stage.view() % n);
     let primary = usize::try_from(primary).unwrap_or(0);

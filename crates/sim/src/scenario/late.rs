@@ -261,7 +261,8 @@ fn time_out_in_vain(stage: &mut Stage) -> Ended {
     }
     stage.require(took[0] > 300, format!("the first one is sent again after {} ms", took[0]))?;
     stage.note("the time-out is long");
-    stage.require(took[19] < 100, format!("requests take {took:?} ms"))
+    // A time-out that is too short is doubled, and part of it is random.
+    stage.require(took[15..].iter().all(|ms| *ms < 300), format!("requests take {took:?} ms"))
 }
 
 fn keys_come_late(stage: &mut Stage) -> Ended {
