@@ -41,7 +41,7 @@ pub fn check(
     // "clock within ND_SKEW". When all clocks have been set back, the last value may be repeated, or
     // nothing could be agreed until they have caught up (H8); and a primary that has begun with a state names the
     // time of it (L133). That may not be exceeded: a primary could walk into the future by a skew a batch (P13).
-    let latest = now.wall_ns.saturating_add(ahead).max(last).max(latest);
+    let latest = now.wall_ns.saturating_add(ahead).max(latest);
     let near = now.wall_ns.saturating_sub(behind) <= chosen && chosen <= latest;
     if in_order && near { Ok(()) } else { Err(Reject::BadChoice) }
 }

@@ -152,7 +152,7 @@ impl Replica {
         }
         self.recovery.finish();
         out.report(Milestone::Rejoined { seq: stable });
-        // Only what follows waits until the disk knows that the rejoin has ended (L54).
+        // What waits for this record waits until the disk knows that the rejoin has ended (L54).
         if let Some(root) = self.checkpoints.root(stable) {
             self.promises.persist_stable(stable, root, out);
             self.checkpoints.wait_for(self.promises.last());

@@ -26,20 +26,17 @@ impl Replica {
     /// last.
     #[cold]
     pub(super) fn on_start(&mut self, now: Now, from: ReplicaId, m: &Status<'_>, out: &mut Actions) {
-        let incarnation = self.peers.note_start(now, from, m.start, self.config.status_min_ns);
-        if matches!(incarnation, Incarnation::New) {
-            self.promises.owe_seen();
-        }
-        if self.promises.owes_seen() {
-            self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
-        }
-        match incarnation {
+        match self.peers.note_start(now, from, m.start, self.config.status_min_ns) {
             Incarnation::New => {
+                self.promises.owe_seen();
                 // It votes when enough of us have told it that we have seen it start (§14.3).
                 self.peers.send_soon(now, out);
             }
             Incarnation::Known => {}
             Incarnation::Old => out.reject(Reject::OldIncarnation),
+        }
+        if self.promises.owes_seen() {
+            self.promises.persist_seen(self.log.stable(), &self.peers.seen(), out);
         }
         if self.peers.note_settings(from, m.settings, self.settings) {
             out.report(Milestone::SettingsDiffer { of: from });

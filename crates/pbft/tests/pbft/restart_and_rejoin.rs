@@ -50,15 +50,7 @@ fn status_with(desk: &mut Desk, from: ReplicaId, counter: u64, echoes: &[u8], st
 }
 
 fn restarted(id: ReplicaId, records: Vec<Vec<u8>>) -> Desk {
-    let resume = Resume::Restart(Restart {
-        incarnation: 2 << 20,
-        records,
-        checkpoint: (SeqNum(0), root(SeqNum(0))),
-        clients: vec![],
-        lives: vec![],
-        time_ns: 0,
-    });
-    Desk::resumed(id, resume, sync)
+    Desk::recorded(id, records, 0, sync)
 }
 
 /// D1, GC-1: a PREPARE leaves after its record; nobody counts an own vote before it is durable (ADR 5).
@@ -183,15 +175,7 @@ fn l13_one_replica_with_the_token_of_a_later_start_is_enough() {
 
 /// A backup that has restarted, prepared number 1, and learns then that its disk is old. Its COMMIT waits for a carrier.
 fn rejoins_while_it_votes() -> Desk {
-    let resume = Resume::Restart(Restart {
-        incarnation: 2 << 20,
-        records: vec![],
-        checkpoint: (SeqNum(0), root(SeqNum(0))),
-        clients: vec![],
-        lives: vec![],
-        time_ns: 0,
-    });
-    let mut desk = Desk::resumed(R1, resume, |config| {
+    let mut desk = Desk::recorded(R1, vec![], 0, |config| {
         sync(config);
         config.piggyback = true;
     });
@@ -344,6 +328,27 @@ fn h6_a_replica_without_memory_rejoins_and_votes_only_then() {
     status_at(&mut desk, R2, 1, 3 << 20, 20);
     assert!(desk.sent(Kind::Prepare) > 0);
     assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+}
+
+/// §14.4, L54: a CHECKPOINT that is said again after a rejoin waits until the disk knows that the rejoin has ended.
+#[test]
+fn l54_a_checkpoint_waits_for_the_end_of_the_rejoin() {
+    let mut desk = noted_by_others_in(ViewNum(0), sync);
+    fetches(&mut desk, 20);
+    desk.disk_is_fast = false;
+    for from in [R0, R2, R3] {
+        status_at(&mut desk, from, 1, 3 << 20, 20);
+    }
+    assert!(desk.said(|m| *m == Milestone::Rejoined { seq: SeqNum(20) }));
+    let mut said = |counter| {
+        desk.forget();
+        desk.pass(150);
+        status_at(&mut desk, R3, counter, 3 << 20, 16);
+        let said = desk.sent_to(R3, Kind::Checkpoint);
+        desk.flush();
+        said
+    };
+    assert_eq!([2, 3].map(&mut said), [0, 1]);
 }
 
 /// L151, RC-11c: a replica has rejoined in view 1, whose NEW-VIEW has not come, and restarts. It is in view 1 still, so it

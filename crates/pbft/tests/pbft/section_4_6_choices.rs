@@ -5,7 +5,6 @@ use crate::desk::{Desk, MS, R0, R1, R2, R3, c, root};
 use crate::durability::confirmed;
 use quorate_pbft::Reject;
 use quorate_pbft::config::Durability;
-use quorate_pbft::{Restart, Resume};
 use quorate_wire::id::SeqNum;
 use quorate_wire::message::{Kind, PrePrepareHead};
 
@@ -17,15 +16,7 @@ fn proposed(desk: &Desk) -> u64 {
 
 /// r1 has restarted with this state, and leads view 1.
 fn leads_after_a_restart(records: Vec<Vec<u8>>, time_ns: u64) -> Desk {
-    let resume = Resume::Restart(Restart {
-        incarnation: 2 << 20,
-        records,
-        checkpoint: (SeqNum(0), root(SeqNum(0))),
-        clients: vec![],
-        lives: vec![],
-        time_ns,
-    });
-    let mut desk = Desk::resumed(R1, resume, |_| {});
+    let mut desk = Desk::recorded(R1, records, time_ns, |_| {});
     confirmed(&mut desk);
     desk.suspect(R2, 0);
     desk.suspect(R3, 0);

@@ -110,13 +110,23 @@ impl Desk {
 
     /// One of four that has recorded what `before` has, and starts a second time before its first checkpoint.
     pub fn restarted(before: &Self, id: ReplicaId, change: impl FnOnce(&mut Config)) -> Self {
+        Self::recorded(id, before.records.clone(), 0, change)
+    }
+
+    /// One of four that finds these records, and the initial state with this agreed time.
+    pub fn recorded(
+        id: ReplicaId,
+        records: Vec<Vec<u8>>,
+        time_ns: u64,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let resume = Resume::Restart(Restart {
             incarnation: 2 << 20,
-            records: before.records.clone(),
+            records,
             checkpoint: (SeqNum(0), root(SeqNum(0))),
             clients: vec![],
             lives: vec![],
-            time_ns: 0,
+            time_ns,
         });
         Self::resumed(id, resume, change)
     }
